@@ -107,6 +107,23 @@ def test_a_missing_key_is_noted_whatever_is_asked(
     assert missing_keys(project.params) == []
 
 
+def test_an_unknown_price_is_noted_before_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the cost is limited, nothing would be asked."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    asked = {"annotate.annotator": "openai", "annotate.openai": {"model": "own"}, "annotate.budget": {"max_cost": 1.0}}
+    said = lines(tmp_path, asked)
+    assert "missing      The judge main (pairs): annotate.budget.max_cost is $1.00, but the price of " in said
+    assert '"own" at https://api.openai.com/v1 is unknown' in said
+    monkeypatch.delenv("OPENAI_API_KEY")
+    project = Project.create(tmp_path / "both", {**UNTRACKED, **asked})
+    (both,) = missing_keys(project.params)
+    assert "needs a key" in both
+    assert "price" in both
+    known = {**asked, "annotate.openai": {"model": "gpt-5-mini"}}
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    assert "missing" not in lines(tmp_path / "known", known)
+
+
 @pytest.mark.parametrize("plan", ["random", "progress"])
 def test_no_key_is_needed_without_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
     """The planner's control and bound name subgoals without a model, though they have the option `judge`."""

@@ -104,8 +104,8 @@ class AnnotatorKind(ABC):
         """
 
     def missing_here(self) -> str | None:
-        """Describe what is missing here but may be present where the annotator is asked, such as a key; None:
-        nothing.
+        """Describe what is missing here without which it will not be asked, such as a key, which may be present where
+        it is asked; None: nothing.
         """
         return None
 

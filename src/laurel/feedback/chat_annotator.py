@@ -25,7 +25,7 @@ from laurel.feedback.prompt import Prompt
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.questions.pair import PairQuestion
 from laurel.feedback.text_judge import TextJudge
-from laurel.llm.budget import Budget, BudgetedChat, check_price
+from laurel.llm.budget import Budget, BudgetedChat, BudgetError, check_price
 from laurel.llm.chat import ChatModel, ChatRequest, Identity, LazyChat, Sampling
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, price_of, read_prices
@@ -216,6 +216,16 @@ class ChatAnnotator(AnnotatorKind):
         """Refuse a table of prices that cannot be read."""
         if self.params.budget.prices is not None:
             read_prices(self.params.budget.prices)
+
+    def missing_here(self) -> str | None:
+        """Report a price that is unknown although the cost is limited: nothing new will be asked."""
+        if self.params.budget.max_cost is None:
+            return None
+        try:
+            self.check_price()
+        except BudgetError as error:
+            return str(error)
+        return None
 
     def goal(self, adapter: EnvAdapter) -> str:
         return goal_in_words(adapter, self.params.language_model.goal)

@@ -153,7 +153,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
         *(("", line) for line in _endless(params, adapter)),
         ("collect", f"{collect.steps:,} environment steps (policy: {policies})"),
         *(("annotate", line) for line in _judge(params, captions)),
-        *(("keys", line) for line in missing_keys(params)),
+        *(("missing", line) for line in missing_keys(params)),
         ("arms", ", ".join(arms)),
         *(("", sentence) for sentence in skipped.values()),
         *(("train-reward", line) for line in _rewards(params, adapter, captions)),
@@ -202,7 +202,7 @@ def _judge(params: Params, captions: Path) -> list[str]:
 
 
 def missing_keys(params: Params) -> list[str]:
-    """Report what judges lack here, such as a key, and who asks them; it may exist where they are asked."""
+    """Report what judges lack here, a key or a known price, and who asks them; it may exist where they are asked."""
     from laurel.agents.actors import judge_asked
 
     asks: dict[str, list[str]] = {judge: ["pairs"] for judge in params.judges}

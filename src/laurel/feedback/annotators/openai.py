@@ -29,15 +29,16 @@ class OpenAIKind(ChatAnnotator):
         need("openai")
 
     def missing_here(self) -> str | None:
-        """Report a key that is missing, or must not be sent to this server."""
+        """Report a key that is missing, or must not be sent to this server, and a price as other chat models do."""
         from laurel.llm.chat import RefusedError
         from laurel.llm.openai_chat import read_key
 
+        notes = [super().missing_here()]
         try:
             read_key(self.section)
         except RefusedError as error:
-            return str(error)
-        return None
+            notes.insert(0, str(error))
+        return " ".join(filter(None, notes)) or None
 
     @property
     def packages(self) -> tuple[str, ...]:
