@@ -112,22 +112,20 @@ def test_shares_of_the_pairs(finished: Project, tmp_path: Path, of: int) -> None
 def test_shares_that_do_not_fit(finished: Project, tmp_path: Path) -> None:
     params, captions = finished.copy(tmp_path / "p", UNTRACKED).params, finished.output("caption")
     first, second = shares_of(params, captions, tmp_path / "shares", 2)
-    with pytest.raises(DataError, match="is shard 1 of 2"):
-        merge_preferences.run(
-            **STAGE["annotate"].given(params), captions=captions, shards=[first], output=tmp_path / "merged"
-        )
+
+    def merged(*shards: Path, asking: Params = params) -> None:
+        given = STAGE["annotate"].given(asking)
+        merge_preferences.run(**given, captions=captions, shards=shards, output=tmp_path / "merged")
+
+    with pytest.raises(DataError, match=r"share-0: is shard 1 of 2, so 2 are needed, not 1\."):
+        merged(first)
     with pytest.raises(DataError, match=r"holds shard 1, as .*share-0 does"):
-        merge_preferences.run(
-            **STAGE["annotate"].given(params),
-            captions=captions,
-            shards=[first, shutil.copytree(first, tmp_path / "again")],
-            output=tmp_path / "merged",
-        )
+        merged(first, shutil.copytree(first, tmp_path / "again"))
+    with pytest.raises(DataError, match=r"share-0: was made with seed 0, but it is 1\."):
+        merged(first, second, asking=params.model_copy(update={"seed": 1}))
     write_json(second / "manifest.json", {**read_manifest(second), "inputs": {"captions": "other"}})
-    with pytest.raises(DataError, match="other captions or parameters"):
-        merge_preferences.run(
-            **STAGE["annotate"].given(params), captions=captions, shards=[first, second], output=tmp_path / "merged"
-        )
+    with pytest.raises(DataError, match=r"share-1: was made from other captions than .* holds\."):
+        merged(first, second)
     assert not (tmp_path / "merged").exists()
 
 

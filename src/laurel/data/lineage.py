@@ -20,8 +20,9 @@ PRODUCERS = {
     "agents": "train-agents",
 }
 """Name of an input -> the stage that writes it."""
-PARTS = {"begun": "train-agents-part", "proposals": "propose"}
-"""The same for inputs that only the pipeline on KFP has: partly trained agents, and a shard of a round's proposals."""
+PARTS = {"begun": "train-agents-part", "proposals": "propose", "shard": "annotate-shard"}
+"""The same for inputs that only the pipeline on KFP has: partly trained agents, and a shard of a round's proposals, or
+of the pairs."""
 
 FREE = ("env.backend", "agent.seeds", "agent.workers")
 """Parameters that may differ: results do not depend on them, or arms and seeds are independent."""

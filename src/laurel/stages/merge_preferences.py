@@ -13,7 +13,6 @@ from laurel.data.captions import read_segments
 from laurel.data.directory import output_directory
 from laurel.data.labels import join_labels
 from laurel.data.lineage import read_inputs
-from laurel.data.manifest import checked_manifest
 from laurel.data.usage import added
 from laurel.envs import adapter_for
 from laurel.errors import DataError
@@ -40,14 +39,11 @@ def run(captions: Path, shards: Sequence[Path], output: Path, **sections: Unpack
     used, inputs = described(sections), {"captions": captions}
     adapter = adapter_for(sections["env"], with_action=sections["caption"].with_action)
     gold = gold_of(annotate, adapter)
-    digest = read_inputs(used, inputs)["captions"]["digest"]
-    manifests = [(path, checked_manifest(path, SHARD)) for path in shards]
+    manifests = [(path, read_inputs(used, {**inputs, "shard": path})["shard"]) for path in shards]
     for path, manifest in manifests:
         number, count = manifest["params"]["shard"]
-        if manifest["params"] != {**used, "shard": [number, len(shards)]} or manifest["inputs"]["captions"] != digest:
-            raise DataError(
-                f"{path}: is shard {number + 1} of {count}, or was annotated with other captions or parameters."
-            )
+        if count != len(shards):
+            raise DataError(f"{path}: is shard {number + 1} of {count}, so {count} are needed, not {len(shards)}.")
     held = [(path, [manifest["params"]["shard"][0]]) for path, manifest in manifests]
     check_each_once(held, range(len(shards)), lambda number: f"shard {number + 1}")
     ordered = sorted(manifests, key=lambda share: int(share[1]["params"]["shard"][0]))
