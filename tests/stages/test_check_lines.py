@@ -143,6 +143,18 @@ def test_a_missing_key_is_noted_before_collection(tmp_path: Path, monkeypatch: p
     assert "collect: The judge main (the reward score): https://api.openai.com/v1 needs a key" in done.stderr
 
 
+def test_a_collection_without_an_ending_is_refused_before_labels_are_paid_for(tmp_path: Path) -> None:
+    rewards = {"truth": {"kind": "outcome", "judge": "truth"}}
+    changes = {**UNTRACKED, "rewards": rewards, "arms": {"arm": {"reward": "truth"}}, "collect.n_envs": 8}
+    project = Project.create(tmp_path / "p", {**changes, "collect.steps": 8})
+    done = project.laurel("run")
+    assert done.returncode == 2
+    assert "trajectories: no episode ended, but truth is made from how episodes end. Raise collect.steps" in done.stderr
+    assert not project.output("caption").exists()
+    project.change({"arms": {"preference": {}}})
+    assert project.laurel("collect").returncode == 0, "no reward needs one"
+
+
 ENDLESS = """
 import gymnasium as gym
 from laurel.envs import EnvAdapter

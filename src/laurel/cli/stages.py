@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from laurel.params import load_params
     from laurel.stages.own_files import unknown_to_dvc
-    from laurel.stages.preflight import check_run, missing_keys
+    from laurel.stages.preflight import check_endings, check_run, missing_keys
     from laurel.stages.project import note
     from laurel.tracking.server import configure
 
@@ -59,5 +59,7 @@ def _run(options: argparse.Namespace) -> int:
         more["live"] = partial(LivePage, options.live)
     inputs = {name: getattr(options, name) for name in stage.inputs}
     stage.run(params, **inputs, **more, output=options.output)
+    if stage is STAGES[0]:
+        check_endings(params, options.output)
     note(stage, params, inputs, options.output)
     return 0

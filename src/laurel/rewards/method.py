@@ -206,6 +206,8 @@ class Method(ABC, Generic[Own]):
     """Whether the same steps always get the same reward; False if it learns during training."""
     per_seed: ClassVar[bool] = False
     """Whether it is made separately for each agent's seed."""
+    of_endings: ClassVar[bool] = False
+    """Whether it is made from how the collected episodes ended, so that one must have ended."""
 
     def __init__(self, settings: Own) -> None:
         self.settings = settings

@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
 from laurel.evaluation.formats import counted
 from laurel.feedback.annotator_kind import kind_of
@@ -118,6 +119,30 @@ def check_fit(params: Params, adapter: EnvAdapter) -> None:
     """
     _check_agents(params, adapter)
     _check_annotators(params, adapter)
+
+
+def check_endings(params: Params, trajectories: Path) -> None:
+    """Refuse collected steps in which no episode ended if a reward is made from how episodes end: labels that are paid
+    for in between would be for nothing.
+
+    Raises:
+        DataError: no episode ended.
+    """
+    from laurel.rewards.arms import trained_arms
+    from laurel.rewards.method import RewardContext
+
+    counts = read_manifest(trajectories, "collect")["counts"]
+    if counts["episodes"] > counts["unfinished_episodes"]:
+        return
+    context = RewardContext.of(params)
+    trained = trained_arms(params.arms, context, context.adapter)
+    made = chain(params.rewards, [name for arm in params.arms if arm.name in trained for name in arm.reward])
+    needing = [name for name in made if method_of(params.rewards[name]).of_endings]
+    if needing:
+        raise DataError(
+            f"{trajectories}: no episode ended, but {', '.join(needing)} is made from how episodes end. Raise "
+            "collect.steps, or lower collect.n_envs."
+        )
 
 
 def check_parts(params: Params, compiled: int) -> None:

@@ -327,6 +327,7 @@ class Outcome(Method[OutcomeParams]):
     summary = "at an episode's end, whether its outcome is the goal by the annotator"
     Settings = OutcomeParams
     asks = True
+    of_endings = True
     reads = ("trajectories", "captions")
 
     def __init__(self, settings: OutcomeParams) -> None:
