@@ -1,16 +1,21 @@
-"""Local files and folders that parameters name; remote steps find them only in their image."""
+"""Local files and folders that parameters name.
+
+Remote steps find them only in their image, and results that were made with others are not taken from a cache.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from laurel.data.json_file import digest_json
 from laurel.data.own_files import exists
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.annotation import MAIN
 from laurel.params.rewards import method_of
+from laurel.stages.own_files import own_files
 from laurel.stages.pipeline import WITHOUT_EFFECT
 
 MOUNTED = "/gcs/"
@@ -21,6 +26,19 @@ def local_files(params: Params, *, vertex: bool) -> dict[str, str]:
     """Return key -> the local file, folder or module that it names; buckets that Vertex AI mounts are left out."""
     named = dict(_named(params))
     return {key: text for key, text in named.items() if not (vertex and text.startswith(MOUNTED))}
+
+
+def code_with_files(code: str, params: Params, outputs: Iterable[Path] = ()) -> str:
+    """Return what tells the code of the steps, Laurel's and that of the user's files that parameters name.
+
+    KFP caches by the names of these files, but not by what they contain.
+
+    Args:
+        code: what tells Laurel's.
+        outputs: folders that runs write.
+    """
+    files = own_files(params.used(*sorted(type(params).model_fields.keys() - WITHOUT_EFFECT)), outputs)
+    return digest_json({"code": code, "files": files}) if files else code
 
 
 def _named(params: Params) -> Iterator[tuple[str, str]]:

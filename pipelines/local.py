@@ -28,6 +28,7 @@ from laurel.params.pipeline import ROUND_STEPS, SWEEP_STEPS
 from laurel.params.pipeline import STEPS as STEP_NAMES
 from laurel.pipelines.containers import docker_runner, reaches_containers
 from laurel.pipelines.definition import arguments, digest_of_sources, make_pipeline
+from laurel.pipelines.files import code_with_files
 from laurel.pipelines.stopping import StepProcesses, ended_once_interrupted
 from laurel.pipelines.sweep import SweepPlan
 from laurel.stages.preflight import check_run
@@ -63,7 +64,7 @@ def run_locally(
         runner: what a step is: a process of this Python, or a Docker container.
         image: what containers are made from, by default the one that `make image` makes.
         resume: take from earlier runs into the same output what steps with the same code and parameters have made.
-            Files that a parameter names, such as a checkpoint or an environment's module, are not compared.
+            So it is for files of the user's that parameters name, such as an environment's module.
         retries: further attempts at a step that failed.
         debug: show the whole log, and KFP's own error.
         sweep: candidates to try, instead of training and evaluating all arms.
@@ -103,7 +104,7 @@ def run_locally(
         with _listening(_Listener(log, sys.stderr, everything=debug)) as listener:
             local.init(chosen, pipeline_root=str(output / STEPS), enable_caching=True, cache_root=str(cache))
             try:
-                pipeline(**arguments(params, code))
+                pipeline(**arguments(params, code_with_files(code, params, [output])))
                 (made,) = set(_made(output, kind)) - earlier
             # KFP raises the first, without a cause, for any step that fails; the other follows where it takes a
             # container that failed for one that succeeded

@@ -24,7 +24,7 @@ from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count, ch
 from laurel.pipelines.definition import NAME, arguments, digest_of_sources
 from laurel.pipelines.environment import chat_models, variables_of
 from laurel.pipelines.estimate import cores, gigabytes
-from laurel.pipelines.files import local_files
+from laurel.pipelines.files import code_with_files, local_files
 from laurel.pipelines.images import Needs, check_quantization, needed
 from laurel.pipelines.machines import GPU_USERS, device_keys, idle, machine_of, uses_all
 from laurel.pipelines.options import Findings, Options
@@ -108,7 +108,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         found.check(check_quantization(spec, params))
     if found.problems or params is None or spec is None or planned is None:
         raise SubmissionError("\n".join(found.problems))
-    code_version = options.code_version or _code_of(options.image or "")
+    code_version = options.code_version or _code_of(options.image or "", params)
     return Submission(
         params=params,
         adapter=adapter,
@@ -124,12 +124,13 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     )
 
 
-def _code_of(image: str) -> str:
-    """Return what tells the code in an image: its digest, or else a digest of the code here, which it is made from.
+def _code_of(image: str, params: Params) -> str:
+    """Return what tells the code in an image: its digest, or else a digest of the code and the files of parameters
+    here, which it is made from.
 
     A tag alone may stand for another image tomorrow, and the cache would not know.
     """
-    return image.partition("@")[2] or digest_of_sources()
+    return image.partition("@")[2] or code_with_files(digest_of_sources(), params)
 
 
 def _check_names(options: Options, found: Findings) -> None:

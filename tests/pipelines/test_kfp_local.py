@@ -257,6 +257,27 @@ def test_the_run_in_mlflow_of_a_stopped_pipeline_ends(tmp_path: Path, monkeypatc
     assert (run.info.status, run.data.tags["pipeline_run"]) == ("KILLED", "laurel-1")
 
 
+def test_a_changed_file_of_the_parameters_is_no_code_of_an_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KFP's cache takes a step of an earlier run with the same arguments, and they only name the file."""
+    params = Project.create(tmp_path, {**SMALL, "annotate.gold": "gold.jsonl"}).params
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(local, "check_run", lambda _: None)
+    versions = []
+
+    def stopped(code_version: str, **_: Any) -> None:
+        versions.append(code_version)
+        raise RuntimeError
+
+    monkeypatch.setattr(local, "make_pipeline", lambda *_, **__: stopped)
+    for content in ("one", "one", "two"):
+        Path("gold.jsonl").write_text(content)
+        with pytest.raises(local.PipelineError):
+            local.run_locally(params, tmp_path / "out", resume=True)
+    assert versions[0] == versions[1] != versions[2]
+
+
 def end(running: subprocess.Popen[str]) -> None:
     """End the run of a failed test, and its step, which would never end."""
     with contextlib.suppress(ProcessLookupError):

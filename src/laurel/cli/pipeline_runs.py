@@ -70,7 +70,8 @@ def add(actions: Commands) -> None:
     submit.add_argument(
         "--code-version",
         metavar="TEXT",
-        help="version for the steps' cache; default: the image's digest, or else one of Laurel's files here",
+        help="version for the steps' cache; default: the image's digest, or else one of Laurel's files here and of "
+        "those that the parameters name",
     )
     submit.add_argument(
         "--in-image",

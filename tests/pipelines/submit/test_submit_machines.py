@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,26 @@ def test_files_of_this_machine_are_refused(
     ]
     assert 'Did you mean "rewards.preference.encoder"?' in "\n".join(said)
     assert said[2].endswith("If the image holds it at the same place, add --in-image rewards.preference.encoder")
+
+
+def test_the_code_of_a_tag_covers_the_files_that_parameters_name(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The image holds them, and one that is built anew under an old tag would be taken for the old one."""
+    project.change({"annotate.gold": "gold.jsonl"})
+
+    def version_with(content: str, image: str) -> str:
+        (project.path / "gold.jsonl").write_text(content)
+        right = {**RIGHT, "--image": image}
+        given = [part for pair in right.items() for part in pair]
+        assert main(["pipeline", "submit", *given, "--in-image", "annotate.gold", "--dry-run"]) == 0
+        body = json.loads(capsys.readouterr().out)["body"]
+        return str(body["runtimeConfig"]["parameterValues"]["code_version"])
+
+    tagged, build = RIGHT["--image"], f"sha256:{'0' * 64}"
+    assert version_with("one", tagged) == version_with("one", tagged) != version_with("two", tagged)
+    fixed = f"{tagged.rpartition(':')[0]}@{build}"
+    assert version_with("one", fixed) == version_with("two", fixed) == build
 
 
 def test_a_file_is_found_wherever_parameters_name_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
