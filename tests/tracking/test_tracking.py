@@ -213,6 +213,22 @@ def test_an_alias_is_removed_if_no_model_of_the_run_qualifies(database: str, tmp
         run.point_to(BEST, "reward.never-v0", "", {"reward": "second"})
 
 
+def test_a_reward_whose_name_mlflow_reserves_for_versions(database: str, tmp_path: Path) -> None:
+    """It is a name like others in params.yaml, and refused as an alias after the model has been registered."""
+    output, names = Output(tmp_path), ("v1", "Latest", "v1-long")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "file").write_text("content")
+    with Tracker(make_params(), "train-reward", {}, output).stage_run() as run:
+        assert run is not None
+        source = run.log_directory(tmp_path / "model", "reward")
+        for name in names:
+            run.register("reward.Y-v0", source, {"reward": name}, alias=name)
+    assert output.run_notes == []
+    client = MlflowClient(database)
+    for name, alias in zip(names, ("name-v1", "name-Latest", "v1-long"), strict=True):
+        assert client.get_model_version_by_alias("reward.Y-v0", alias).tags["reward"] == name
+
+
 def test_many_and_long_parameters(database: str, tmp_path: Path) -> None:
     """An environment may take any number of arguments, and a map may be long."""
     kwargs: dict[str, Any] = {f"argument_{i}": i for i in range(150)}

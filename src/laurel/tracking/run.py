@@ -138,7 +138,8 @@ class Run:
     def register(self, model: str, source: str, tags: Mapping[str, str], alias: str | None = None) -> None:
         """Add a version to a registered model, with an alias if one is given.
 
-        Slashes and colons, which occur in ids of environments but are not allowed in names, become dots.
+        Slashes and colons, which occur in ids of environments but are not allowed in names, become dots; an alias that
+        MLflow reserves has "name-" before it.
         """
         from mlflow.exceptions import MlflowException
 
@@ -153,7 +154,7 @@ class Run:
                 self.client.create_registered_model(name)
             version = add()
         if alias is not None:
-            self.client.set_registered_model_alias(name, alias, version.version)
+            self.client.set_registered_model_alias(name, allowed(alias), version.version)
 
     def point_to(self, alias: str, model: str, run_id: str, tags: Mapping[str, str]) -> None:
         """Point an alias to a registered model's version that a run made with these tags; without one, remove it."""
@@ -196,6 +197,11 @@ class Run:
 def registered(model: str) -> str:
     """Return a model's name in a form that the registry accepts."""
     return re.sub("[/:]", ".", model)
+
+
+def allowed(alias: str) -> str:
+    """Return an alias in a form that the registry accepts: v1 and latest are its own words for versions."""
+    return f"name-{alias}" if re.fullmatch(r"v\d+|latest", alias, re.IGNORECASE) else alias
 
 
 def status_of(error: BaseException) -> str:
