@@ -4,7 +4,7 @@ Sources: Google Cloud's list of GPU machine types (cloud.google.com/compute/docs
 ask for (cloud.google.com/vertex-ai/docs/pipelines/machine-types).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from laurel.errors import ParamsError
@@ -24,17 +24,27 @@ class AcceleratorKind:
     """The family of machines that have it."""
     largest: Mapping[int, tuple[int, int]]
     """Number of accelerators -> vCPUs and GB of memory of the largest machine with that number."""
+    smaller: Sequence[tuple[int, int]] = ()
+    """vCPUs and GB of memory of the other machines with one, if they are sold in fixed sizes; the smallest first."""
+
+    def size(self, count: int, cpu: float, memory: float) -> tuple[float, float]:
+        """Return vCPUs and GB of memory of the machine that a step gets: n1 is made to measure, others are not."""
+        if self.machines == "n1" or count not in self.largest:
+            return cpu, memory
+        sold = [*(self.smaller if count == 1 else ()), self.largest[count]]
+        return next(((cpus, gb) for cpus, gb in sold if cpus >= cpu and gb >= memory), sold[-1])
 
 
 LARGEST = (96, 624)
 """vCPUs and GB of memory that a step can ask for on Vertex AI, whatever the machine has."""
+_G2 = ((4, 16), (8, 32), (12, 48), (16, 64))
 _N1_24 = {1: (24, 156), 2: (48, 312), 4: (96, 624)}
 ACCELERATORS: Mapping[Accelerator, AcceleratorKind] = {
     "T4": AcceleratorKind("NVIDIA_TESLA_T4", "n1", _N1_24),
     "P4": AcceleratorKind("NVIDIA_TESLA_P4", "n1", _N1_24),
     "P100": AcceleratorKind("NVIDIA_TESLA_P100", "n1", {1: (16, 104), 2: (32, 208), 4: (96, 624)}),
     "V100": AcceleratorKind("NVIDIA_TESLA_V100", "n1", {1: (12, 78), 2: (24, 156), 4: (48, 312), 8: (96, 624)}),
-    "L4": AcceleratorKind("NVIDIA_L4", "g2-standard", {1: (32, 128), 2: (24, 96), 4: (48, 192), 8: (96, 384)}),
+    "L4": AcceleratorKind("NVIDIA_L4", "g2-standard", {1: (32, 128), 2: (24, 96), 4: (48, 192), 8: (96, 384)}, _G2),
     "A100": AcceleratorKind(
         "NVIDIA_TESLA_A100", "a2-highgpu", {1: (12, 85), 2: (24, 170), 4: (48, 340), 8: (96, 680), 16: (96, 1360)}
     ),

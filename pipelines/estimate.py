@@ -24,7 +24,7 @@ from laurel.llm.actor_size import described
 from laurel.params import Params
 from laurel.params.language_actor import GLAMParams, LanguageActorParams
 from laurel.params.search import with_values
-from laurel.pipelines.accelerators import ACCELERATORS
+from laurel.pipelines.accelerators import ACCELERATORS, AcceleratorKind
 from laurel.pipelines.machines import AGENT_TRAINERS
 from laurel.pipelines.sweep import SweepPlan
 from laurel.pipelines.template import Machine, Spec, Task, tasks
@@ -51,8 +51,13 @@ class Price(BaseModel):
     accelerator_hour: Mapping[str, float] = {}
 
     def hour(self, machine: Machine) -> float | None:
-        """Return the price of a machine per hour; None if the price of its accelerator is unknown."""
-        cost = self.cpu_hour * cores(machine.cpu) + self.memory_hour * gigabytes(machine.memory)
+        """Return the price of a machine per hour, whole where it is sold in fixed sizes; None if the price of its
+        accelerator is unknown.
+        """
+        cpu, memory = cores(machine.cpu), gigabytes(machine.memory)
+        if kind := _kind(machine):
+            cpu, memory = kind.size(machine.accelerators, cpu, memory)
+        cost = self.cpu_hour * cpu + self.memory_hour * memory
         if machine.accelerators:
             if machine.accelerator not in self.accelerator_hour:
                 return None
@@ -168,7 +173,13 @@ def _family(machine: Machine) -> str:
     """Describe the machine that Vertex AI chooses: the smallest that satisfies the step's request."""
     if not machine.accelerators:
         return "general purpose"
-    return next((kind.machines for kind in ACCELERATORS.values() if kind.vertex == machine.accelerator), "unknown")
+    kind = _kind(machine)
+    return kind.machines if kind else "unknown"
+
+
+def _kind(machine: Machine) -> AcceleratorKind | None:
+    """Return the type of a machine's accelerator; None without one, or for one that Vertex AI does not have."""
+    return next((kind for kind in ACCELERATORS.values() if kind.vertex == machine.accelerator), None)
 
 
 def _cost(steps: list[Task], counts: list[int], price: Price) -> str:

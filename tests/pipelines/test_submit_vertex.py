@@ -234,6 +234,22 @@ def test_a_price_is_shown_with_its_date_and_source(laurel: Laurel, tmp_path: Pat
     assert "prices.yaml: 0.date is not as its comment says (Field required)." in err
 
 
+def test_a_gpu_costs_the_whole_machine_that_it_is_sold_in(laurel: Laurel, tmp_path: Path) -> None:
+    """train-agents asks for 8 cores and 16 GB, annotate for 4 and 8; an A100 has 12 vCPUs and 85 GB beside it, an L4 at
+    least 4 and 16, and a T4 what is asked for.
+    """
+    table = tmp_path / "prices.yaml"
+    known = "NVIDIA_TESLA_A100: 3, NVIDIA_L4: 1, NVIDIA_TESLA_T4: 1"
+    table.write_text(
+        "- {region: europe-west4, date: 2026-01-31, source: a list, currency: USD, run: 0, cpu_hour: 0.1, "
+        f"memory_hour: 0.01, accelerator_hour: {{{known}}}}}"
+    )
+    for gpu, annotating, training in (("A100", 5.05, 5.05), ("L4", 1.56, 2.12), ("T4", 1.48, 1.96)):
+        err = submit(laurel, "--dry-run", "--gpu", gpu, "--prices", str(table))[2]
+        assert f"annotate {annotating:.3f}" in err
+        assert f"train-agents {training:.3f}" in err
+
+
 def test_hours_and_price_of_motifs_two_billion_steps(laurel: Laurel) -> None:
     """The command in the comment of examples/motif.yaml, as typed there: 20 agents, and nothing is sent."""
     root = Path(__file__).resolve().parents[2]
