@@ -1,15 +1,19 @@
-"""Encodes sections of params as KFP parameters, and decodes them: KFP's structs drop null and turn integers into
-floats.
+"""Encodes sections of params as KFP parameters, and decodes them: KFP's structs drop null, turn integers into floats,
+and refuse infinite numbers and NaN.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 NULL = "null"
 """Encodes null. A text with this value, or one that already starts with ~, gets a leading ~."""
+NUMBERS = {".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
+"""Encode these numbers, as YAML writes them; texts with these values are as those of NULL."""
+_CODE = re.compile(rf"~*({NULL}|-?\.inf|\.nan)")
 
 
 def encoded(value: Any) -> Any:
@@ -17,8 +21,10 @@ def encoded(value: Any) -> Any:
     match value:
         case None:
             return NULL
-        case str() if re.fullmatch(f"~*{NULL}", value):
+        case str() if _CODE.fullmatch(value):
             return f"~{value}"
+        case float() if not math.isfinite(value):
+            return next(code for code, number in NUMBERS.items() if repr(number) == repr(value))
         case Mapping():
             return {key: encoded(item) for key, item in value.items()}
         case list() | tuple():
@@ -30,8 +36,8 @@ def encoded(value: Any) -> Any:
 def decoded(value: Any) -> Any:
     """Return what was encoded, with 5 for 5.0: a float parameter takes either."""
     match value:
-        case str() if re.fullmatch(f"~*{NULL}", value):
-            return None if value == NULL else value[1:]
+        case str() if _CODE.fullmatch(value):
+            return None if value == NULL else NUMBERS.get(value, value[1:])
         case float() if value.is_integer():
             return int(value)
         case Mapping():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -328,8 +329,9 @@ def test_the_digest_of_the_sources_covers_prompts(name: str, tmp_path: Path, mon
 
 
 def test_the_arguments_say_all_parameters(params: Params) -> None:
-    """As KFP sends them: without null, and with whole numbers as floats."""
+    """As KFP sends them: without null, with whole numbers as floats, and no infinite ones, such as Hopper's range."""
     odd = {"desc": [None, "null", "~~null", "nullable", {"deep": None}], "is_slippery": False}
+    odd |= {"healthy_z_range": [0.7, math.inf], "low": -math.inf, "texts": [".inf", "~-.inf", ".nan", "inf"]}
     content = changed(params, {"env": {"kwargs": odd}, "agent": {"seeds": [3]}}).dump()
     gates = content["annotate"]["gates"]
     gates |= dict.fromkeys(gates)
@@ -347,6 +349,7 @@ def as_kfp_sends(value: Any) -> Any:
         return {key: as_kfp_sends(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
         return [as_kfp_sends(item) for item in value if item is not None]
+    assert not isinstance(value, float) or math.isfinite(value), "KFP refuses others"
     return float(value) if type(value) is int else value
 
 
