@@ -241,7 +241,7 @@ def test_the_runs_of_a_killed_training_end_if_it_is_not_resumed(
     project.change({"tracking.enabled": True})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("laurel.pool.Workers.start", killed)
-        patch.setattr("laurel.tracking.tracker.Tracker._abandon", lambda *_, **__: None)
+        patch.setattr("laurel.tracking.tracker.Tracker.abandon", lambda *_, **__: None)
         with pytest.raises(KilledError):
             project.run("train-agents")
     client = MlflowClient(database)

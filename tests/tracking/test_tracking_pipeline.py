@@ -122,6 +122,31 @@ def test_what_a_run_was_made_from_gets_the_same_parent(
     assert client.get_run(parent).data.tags["pipeline_run"] == "laurel-2026"
 
 
+def test_the_runs_of_a_killed_step_end_with_the_pipeline(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step without enough memory is killed and tried again, and cannot end its run or those of its agents."""
+    params = make_params()
+
+    def killed(place: str, folder: str) -> set[str]:
+        monkeypatch.setenv("LAUREL_OUTPUT_URI", place)
+        with output_directory(tmp_path / folder, stage="train-agents", params={}) as out:
+            tracker = Tracker(params, "train-agents", {}, out)
+            run = tracker._open(client, next(iter(experiments)), None, None)
+            return {run.id, tracker.child_run(run, "extrinsic seed 0", {}).id}
+
+    open_pipeline_run(*of(params), "monday", "abc123")
+    experiments = {run.info.experiment_id for run in runs(client)}
+    ours, of_others = killed("gs://bucket/7/monday/part-1/it", "a"), killed("gs://bucket/7/tuesday/part-1/it", "b")
+    monkeypatch.setenv("LAUREL_OUTPUT_URI", "gs://bucket/7/monday/part-1/it")
+    again = stage(tmp_path / "c", params, "train-agents")
+    close_pipeline_run(*of(params), "monday", "SUCCEEDED", "", ("monday", "12"))
+    status = {run.info.run_id: run.info.status for run in runs(client)}
+    assert {status[run] for run in ours} == {"KILLED"}
+    assert {status[run] for run in of_others} == {"RUNNING"}
+    assert status[again] == "FINISHED"
+
+
 def test_tracking_that_is_off_or_out_of_reach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

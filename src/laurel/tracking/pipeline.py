@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from laurel import __version__
 from laurel.params import EnvParams, TrackingParams
-from laurel.tracking.run import PARENT, UPSTREAM, existing
+from laurel.tracking.run import PARENT, UPSTREAM, Run, existing
 from laurel.tracking.server import connect, explained, failures, without_secrets
-from laurel.tracking.tracker import OUTPUT
+from laurel.tracking.tracker import OUTPUT, Tracker
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -42,7 +42,8 @@ def open_pipeline_run(env: EnvParams, tracking: TrackingParams, name: str, code_
 def close_pipeline_run(
     env: EnvParams, tracking: TrackingParams, name: str, state: str, error: str, folders: Iterable[str] = ()
 ) -> None:
-    """Mark the run with the pipeline's state and its error message, and put the runs of its stages below it.
+    """Mark the run with the pipeline's state and its error message, put the runs of its stages below it, and end those
+    of killed steps: no step works any more.
 
     Args:
         tracking: whether and where runs are logged.
@@ -69,15 +70,19 @@ def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable
     A run that has a parent keeps it: its stage was taken from the cache of an earlier pipeline.
     """
     searched = (f"tags.{OUTPUT} LIKE '%/{_quoted(folder)}/%'" for folder in folders)
-    waiting = [run.info.run_id for query in searched for run in client.search_runs([experiment], query)]
+    made = [run.info for query in searched for run in client.search_runs([experiment], query)]
+    for run in made:
+        if run.status == "RUNNING":  # its step was killed, e.g. for lack of memory
+            Tracker.abandon(Run(client, run.run_id, experiment), "KILLED")
+    waiting = [run.run_id for run in made]
     seen: set[str] = set()
     while waiting:
-        if (run := waiting.pop()) in seen:
+        if (run_id := waiting.pop()) in seen:
             continue
-        seen.add(run)
-        found = existing(client, run)
+        seen.add(run_id)
+        found = existing(client, run_id)
         if found is not None and PARENT not in found.data.tags:
-            client.set_tag(run, PARENT, parent)
+            client.set_tag(run_id, PARENT, parent)
             waiting += [of for name, of in found.data.tags.items() if name.startswith(UPSTREAM)]
 
 

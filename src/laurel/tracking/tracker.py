@@ -98,7 +98,7 @@ class Tracker:
             if not isinstance(error, fails_with):
                 with suppress(*fails_with):
                     run.log_metrics(self.output.usage)
-            self._abandon(run, status_of(error))
+            self.abandon(run, status_of(error))
             if self._at_work or not isinstance(error, fails_with):
                 raise
             self._note(error)
@@ -120,10 +120,10 @@ class Tracker:
         for run_id, at in killed.items():
             with suppress(*failures()):
                 if (run := here.find(run_id)) is not None and run.is_running():
-                    self._abandon(run, "KILLED", at=at)
+                    self.abandon(run, "KILLED", at=at)
 
     @staticmethod
-    def _abandon(run: Run, status: str, *, at: float | None = None) -> None:
+    def abandon(run: Run, status: str, *, at: float | None = None) -> None:
         """End the run of a failed stage and its child runs, now or at a time in seconds since 1970."""
         with suppress(*failures()):
             below = f"tags.{PARENT} = '{run.id}' and attributes.status = 'RUNNING'"
