@@ -109,7 +109,8 @@ def collect_steps(
     valid = np.zeros(envs.n_envs, dtype=np.bool_)
     done: tuple[Any, ...] | None = None
     while taken < n_steps:
-        acted = behaviour.act(observation, ~valid)
+        drawn, *estimates = behaviour.act(observation, ~valid)
+        acted = (envs.adapter.taken(drawn), *estimates)
         envs.begin_step(acted[0])
         if done is not None:
             recorder.record(*done)

@@ -132,7 +132,10 @@ class Rollout:
 
     @property
     def transitions(self) -> Transitions:
-        """All T * N steps as a batch, row (t, n) at t * N + n; those not `valid` are not transitions."""
+        """All T * N steps as a batch, row (t, n) at t * N + n; those not `valid` are not transitions.
+
+        Continuous actions are as drawn, maybe beyond their bounds: see `EnvAdapter.taken`.
+        """
         flat = self.action.shape[0] * self.action.shape[1]
         return Transitions(
             self.observation[:-1].reshape(flat, -1),

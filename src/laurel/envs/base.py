@@ -251,6 +251,14 @@ class EnvAdapter:
             return self.action_names[int(action)]
         return f"action {action}"
 
+    def taken(self, actions: Array) -> Array:
+        """Return the actions, (N,) or (..., N, A), as the environment takes them: continuous ones within its bounds.
+
+        A policy may draw continuous actions beyond them, and learns from those that it drew.
+        """
+        low = getattr(self.action_space, "low", None)
+        return actions if low is None else actions.clip(low, self.action_space.high)  # type: ignore[attr-defined]
+
     def describe_observation(self, observation: Any) -> str | None:
         """Describe a raw observation for actors that read text; None if the adapter cannot.
 

@@ -119,8 +119,6 @@ class VectorEnv:
         """(N,) stopped environments."""
         self.ended = np.zeros(n_envs, dtype=np.bool_)
         """(N,) environments whose next step is a reset."""
-        low, high = getattr(adapter.action_space, "low", None), getattr(adapter.action_space, "high", None)
-        self._bounds = None if low is None else (low, high)
 
     def reset(self) -> Array:
         """Reset all environments and return their packed observations (N, D)."""
@@ -138,11 +136,9 @@ class VectorEnv:
 
     def begin_step(self, actions: Array) -> None:
         """Begin `step`; environments that run in threads work until `end_step`."""
-        if self._bounds is not None:
-            actions = actions.clip(*self._bounds)
-        self._actions = actions
+        self._actions = self.adapter.taken(actions)
         if self._in_halves is not None:
-            self._in_halves.send(actions)
+            self._in_halves.send(self._actions)
 
     def end_step(self) -> Step:
         """Return the result of the step in progress."""

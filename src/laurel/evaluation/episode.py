@@ -104,7 +104,7 @@ def moments(
     total, step, over = 0.0, 0, False
     yield Moment(0, view(reference))
     while step < max_steps and not over:
-        action = actor.act(View(adapter, before), rng).action
+        action = adapter.taken(actor.act(View(adapter, before), rng).action)
         taken = int(action[0]) if isinstance(reference.action_space, gym.spaces.Discrete) else action[0]
         observation, gained, ended, cut, info = reference.step(taken)
         after = adapter.pack_one(observation)[None]

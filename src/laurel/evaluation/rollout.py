@@ -77,7 +77,7 @@ def roll_out(
         played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
         unended, endless = 0, episode_limit(env) is None
         while left.any():
-            action = actor.act(View(adapter, observation), rng).action
+            action = adapter.taken(actor.act(View(adapter, observation), rng).action)
             step = envs.step(action)
             ends = step.terminated, step.truncated
             transitions = Transitions(observation, action, step.reward, step.observation, *ends, step.info)

@@ -69,7 +69,8 @@ class LoadedAgent:
             deterministic: the likeliest action instead of a sample.
 
         Returns:
-            The action, () or (A,), or (N,) or (N, A); and the state, None for a policy that is not recurrent.
+            The action, () or (A,), or (N,) or (N, A), continuous ones within their bounds; and the state, None for a
+            policy that is not recurrent.
 
         Raises:
             EnvError: the observation is not one of this environment.
@@ -81,7 +82,7 @@ class LoadedAgent:
             actor.memory = np.array(state)
             if episode_start is not None:
                 actor.begin(np.asarray(episode_start, np.bool_))
-        action = actor.act(View(self._adapter, rows), self._rng).action
+        action = self._adapter.taken(actor.act(View(self._adapter, rows), self._rng).action)
         return (action if batch else action[0]), actor.memory
 
     def _packed(self, observation: Any) -> tuple[bool, Array]:

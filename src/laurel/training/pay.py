@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ class TrainingReward:
     """Computes the rewards of successive rollouts; counts how often each caption occurred in each episode."""
 
     def __init__(self, shaping: ShapingParams, adapter: EnvAdapter, reward: Reward | None, n_envs: int) -> None:
-        self._shaping = shaping
+        self._shaping, self._adapter = shaping, adapter
         self._reward = reward
         self._calculator = None if reward is None else RewardCalculator(adapter, reward, shaping, n_envs)
         self.learned = [part for part in parts_of(reward) if isinstance(part, LearningReward)]
@@ -79,7 +80,9 @@ class TrainingReward:
         if self._calculator is None:
             rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic
             return {"raw_reward": None, "shaped_reward": None, "share_paid": None}
-        pay = self._calculator.pay(rollout.transitions, rollout.valid, rollout.terminated, rollout.truncated)
+        drawn = rollout.transitions
+        taken = replace(drawn, action=self._adapter.taken(drawn.action))
+        pay = self._calculator.pay(taken, rollout.valid, rollout.terminated, rollout.truncated)
         self._credit.add(pay, rollout.valid, done)
         rollout.reward[:] = self._calculator.mixed(rollout.extrinsic, pay.shaped)
         self.scored = int(pay.scored.sum())
