@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
 from laurel.envs import adapter_for
@@ -196,3 +197,23 @@ def test_an_environment_of_ones_own_without_a_limit_is_noted(tmp_path: Path, mon
         lines(tmp_path, {**changes, "env.id": "never_ends:NeverEnd-v0"})
     with pytest.raises(EnvError, match=r'no environment "CartPole-v9"\. The module never_ends registers none'):
         lines(tmp_path, {**changes, "env.id": "never_ends:CartPole-v9"})
+
+
+def test_actions_that_a_policy_hardly_tries_are_named(tmp_path: Path) -> None:
+    """PPO never learned to set a dial between 100 and 200 to 150: all its actions were clipped to 100."""
+
+    class Dial(gym.Env[Any, Any]):
+        observation_space = gym.spaces.Discrete(2)
+        action_space = gym.spaces.Box(100, 200, (1,))
+
+    gym.register("TestDial-v0", lambda **_: Dial(), max_episode_steps=5)
+    try:
+        changes: dict[str, Any] = {"env.id": "TestDial-v0", "arms": ["extrinsic", "random_policy"]}
+        said = lines(tmp_path / "ours", changes)
+        assert "Agents of extrinsic hardly try most actions: these go from 100 to 200, but policies begin as" in said
+        assert "hardly try" not in lines(tmp_path / "sac", {**changes, "agent.engine": "sb3"})
+        untrained = {"random_policy": {}, "two": {"reward": None, "agent": {"actor": "random"}}}
+        assert "hardly try" not in lines(tmp_path / "untrained", {**changes, "arms": untrained})
+    finally:
+        del gym.registry["TestDial-v0"]
+    assert "hardly try" not in lines(tmp_path / "pendulum", {**changes, "env.id": "Pendulum-v1"})

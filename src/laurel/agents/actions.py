@@ -1,12 +1,19 @@
-"""The action spaces that policies support."""
+"""The action spaces that policies support, and those that are hard to explore."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from laurel.errors import EnvError
+
+REACH = 3.0
+"""Magnitude that a continuous action rarely exceeds before anything is learned: deviations from zero of a standard
+Gaussian, as which policies begin."""
+LEAST_TRIED = 0.25
+"""Share of an action's range below which a sentence says that the rest is hardly tried."""
 
 
 def action_form(space: gym.Space[Any]) -> tuple[int, bool]:
@@ -28,6 +35,24 @@ def action_form(space: gym.Space[Any]) -> tuple[int, bool]:
                 f"Action space {space} is not supported: policies act in Discrete (from 0 on) and "
                 "one-dimensional Box spaces. Wrap the environment so that it has one of these."
             )
+
+
+def hardly_tried(space: gym.Space[Any]) -> str | None:
+    """Say of continuous actions that a Gaussian policy hardly tries most of their range; None if it does, or there is
+    no end to them.
+
+    >>> hardly_tried(gym.spaces.Box(np.float32([-1, -5]), np.float32([1, 30])))
+    'from -5 to 30 (number 2 of 2)'
+    >>> hardly_tried(gym.spaces.Box(-2.0, 2.0, (1,)))
+    """
+    if not isinstance(space, gym.spaces.Box):
+        return None
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    tried = (high.clip(-REACH, REACH) - low.clip(-REACH, REACH)) < LEAST_TRIED * (high - low)
+    for i in np.flatnonzero(tried & np.isfinite(high - low)).tolist():
+        which = f" (number {i + 1} of {len(low)})" if len(low) > 1 else ""
+        return f"from {low[i]:g} to {high[i]:g}{which}"
+    return None
 
 
 def discrete_actions(space: gym.Space[Any], algorithm: str) -> int:

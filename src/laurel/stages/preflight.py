@@ -164,6 +164,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
     from laurel.rewards.arms import skipped_arms, trainers
     from laurel.rewards.method import RewardContext
     from laurel.stages.workload import agents_and_steps, questions_in_training, trainings
+    from laurel.training.checks import notes_on_actions
 
     collect, agent, captions = params.collect, params.agent, outputs["captions"]
     context = RewardContext.of(params)
@@ -171,6 +172,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
     arms = [arm for arm in params.arm_names if arm not in skipped]
     trained = trainings(params, adapter)
     trained_by = trainers(params.resolved_arms.values())
+    trained_arms = [arm for arm in params.resolved_arms.values() if arm.name in arms]
     policies = ", ".join(policy.kind for policy in collect.policies)
     words = "captions made from the observation space alone" if adapter.generic else "its own captions"
     lines = [
@@ -188,6 +190,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
             f"{agents_and_steps(trained)} with {trained_by} ({counted(len(agent.seeds), 'seed')} an arm)",
         ),
         *(("", line) for line in questions_in_training(trained)),
+        *(("", line) for line in notes_on_actions(trained_arms, adapter)),
         ("evaluate", f"{counted(params.evaluate.episodes, 'episode')} for each agent"),
         *(("", line) for line in _actors(params, adapter)),
         *(("", line) for line in _interests(params, adapter)),

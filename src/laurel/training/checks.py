@@ -5,8 +5,9 @@ If the spaces suffice for the check, torch is not imported.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from laurel.agents.actions import hardly_tried
 from laurel.agents.hints import make_advisor
 from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
@@ -66,3 +67,16 @@ def _check_algorithm(run_seed: int, context: RewardContext, agent: AgentParams, 
             check(tasks, context.annotate, curriculum.interest)
     if (hints := agent.settings.hinted_by) is not None:
         make_advisor(hints.actor, hints.options, adapter, context.annotate)
+
+
+def notes_on_actions(arms: Iterable[Arm], adapter: EnvAdapter) -> list[str]:
+    """Return a note on continuous actions that policies of Laurel's own algorithms hardly try."""
+    trained = [arm.name for arm in arms if arm.trained and arm.agent.engine == "laurel"]
+    ends = hardly_tried(adapter.action_space) if trained else None
+    if ends is None:
+        return []
+    return [
+        f"Agents of {', '.join(trained)} hardly try most actions: these go {ends}, but policies begin as Gaussians "
+        "with a mean of 0 and a deviation of 1, clipped to these bounds. Rescale the actions to [-1, 1] in the "
+        "environment (gymnasium.wrappers.RescaleAction), or set agent.engine to sb3, whose SAC does so itself."
+    ]
