@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +19,10 @@ from laurel.training.curve import CURVE, CURVE_SCHEMA
 ARM = Arm("a", "method", {"outcome": 1.0}, ShapingParams(), AgentParams(seeds=(0, 1), steps=1), None, {})
 
 
-def left(place: Path, episodes: int, **state: int) -> Path:
+def left(place: Path, episodes: int, approx_kl: Sequence[float | None] = (0.003,), **state: int) -> Path:
     place.mkdir()
-    row = dict.fromkeys(CURVE_SCHEMA.names, 0) | {"episodes": episodes}
-    pq.write_table(pa.Table.from_pylist([row], schema=CURVE_SCHEMA), place / CURVE)
+    rows = [dict.fromkeys(CURVE_SCHEMA.names, 0) | {"episodes": episodes, "approx_kl": moved} for moved in approx_kl]
+    pq.write_table(pa.Table.from_pylist(rows, schema=CURVE_SCHEMA), place / CURVE)
     write_json(place / STATE, {"env_steps": 1000, "unseen": 0, **state})
     return place
 
@@ -40,3 +41,16 @@ def test_many_steps_that_begin_an_episode_are_noted(tmp_path: Path) -> None:
     (note,) = notes_on_training([*places, (theirs, 0, left(tmp_path / "theirs", 500))])
     assert "count as environment steps: up to 50% of those of a." in note
     assert notes_on_training(places[:1]) == []
+
+
+def test_policies_that_did_not_change_are_noted(tmp_path: Path) -> None:
+    """With rewards of ten thousands a step, clipping PPO's gradient left nothing of the policy's part."""
+    places = [(ARM, 0, left(tmp_path / "0", 10, [2e-8, 4e-7, None])), (ARM, 1, left(tmp_path / "1", 10, [3e-3, 1e-9]))]
+    (note,) = notes_on_training(places)
+    assert note.startswith(
+        "The policies of a seed 0 did not change while they were trained (approx_kl is 4e-07 at most)."
+    )
+    assert "shaping.extrinsic" in note
+    assert notes_on_training(places[1:]) == []
+    other = replace(ARM, agent=AgentParams(seeds=(0,), steps=1000, algorithm="a2c"))
+    assert notes_on_training([(other, 0, left(tmp_path / "2", 10, [None]))]) == []

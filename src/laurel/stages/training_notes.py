@@ -30,6 +30,9 @@ FIGURES = [name for name in METRICS if name != "epsilon"]
 RESETS = 0.1
 """Share of environment steps that begin a new episode from which on a note says so."""
 
+STILL = 1e-5
+"""Divergence of a policy in PPO's update below which it has not changed: a first update has some thousandths."""
+
 
 def notes_on_trainers(arms: Sequence[Arm], env: EnvParams, annotate: AnnotateParams, adapter: EnvAdapter) -> list[str]:
     """Return notes on what trains agents other than Laurel's algorithms on the CPU, and on what is simulated."""
@@ -115,13 +118,16 @@ class _Trained:
     learned: bool
     """Whether any update has the figures of an algorithm."""
     episodes: int
+    moved: float | None
+    """The most that an update changed the policy, as `approx_kl`; None if the algorithm does not report it."""
 
     @classmethod
     def read(cls, arm: Arm, seed: int, place: Path) -> _Trained:
         """Return what an agent's files say."""
         curve = pq.read_table(place / CURVE, columns=[*FIGURES, "episodes"])
         learned = any(column.null_count < len(column) for column in curve.select(FIGURES).columns)
-        return cls(arm, seed, read_json(place / STATE), learned, pc.sum(curve["episodes"]).as_py() or 0)
+        episodes, moved = pc.sum(curve["episodes"]).as_py() or 0, pc.max(curve["approx_kl"]).as_py()
+        return cls(arm, seed, read_json(place / STATE), learned, episodes, moved)
 
 
 def notes_on_training(places: Sequence[Agent]) -> list[str]:
@@ -130,6 +136,7 @@ def notes_on_training(places: Sequence[Agent]) -> list[str]:
     return [
         *_notes_on_unseen(trained),
         *_notes_on_idleness(trained),
+        *_notes_on_stillness(trained),
         *_notes_on_steps(trained),
         *_notes_on_resets(trained),
     ]
@@ -168,6 +175,23 @@ def _notes_on_idleness(trained: Sequence[_Trained]) -> list[str]:
         f"{', '.join(names)} never had enough to learn from: their weights are the initial ones. Raise "
         f"agent.steps, or lower n_envs or learning_starts of agent.{section}."
         for section, names in idle.items()
+    ]
+
+
+def _notes_on_stillness(trained: Sequence[_Trained]) -> list[str]:
+    """Return a note on agents of PPO that ended with the policy they began with, although they learned."""
+    still = {
+        f"{one.arm.name} seed {one.seed}": one.moved
+        for one in trained
+        if one.arm.agent.section == "ppo" and one.moved is not None and one.moved < STILL
+    }
+    if not still:
+        return []
+    return [
+        f"The policies of {', '.join(still)} did not change while they were trained (approx_kl is "
+        f"{max(still.values()):.1g} at most). Mostly rewards are too large: the critic's gradient then leaves next to "
+        "nothing of the policy's. Scale the environment's by shaping.extrinsic, e.g. to a few units a step, and the "
+        "learned one by shaping.intrinsic."
     ]
 
 
