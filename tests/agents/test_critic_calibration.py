@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.language_model import learner as module
 from laurel.agents.language_model.calibration import Calibration, calibration, values_of_random
-from laurel.agents.language_model.critic import EncoderCritic, TableCritic
+from laurel.agents.language_model.critic import RIDGE, EncoderCritic, TableCritic
 from laurel.agents.language_model.learner import LanguageModelLearner
 from laurel.agents.tabular.planning import solve_policy
 from laurel.envs import adapter_for
@@ -120,6 +120,8 @@ def test_random_rounds_are_measured_and_kept(
     assert found is not None
     assert found.error == figures["critic_error"] < 0.1
     assert found.rank == figures["critic_rank"] > 0.5
+    learner.params = params.model_copy(update={"refresh_critic": True})
+    assert learner._calibrated(rollout) == {}, "it will be one of other rounds"
     again = make_learner(initial_policy(adapter, params, 0, 0), params, np.random.default_rng(0))
     assert isinstance(again, LanguageModelLearner)
     again.restore(learner.state())
@@ -139,9 +141,14 @@ def test_a_state_that_was_never_met_has_the_mean_of_all_returns() -> None:
     assert critic.values(["often", "once", "never"]).tolist() == [1.0, 5.0, 2.0]
 
 
-def test_an_encoders_values_are_on_average_the_returns() -> None:
+def test_an_encoders_values_are_ridge_regression_on_all_returns() -> None:
     critic, states = EncoderCritic("none"), ["often"] * 8 + ["once", "twice", "twice"]
     critic._vectors = dict(zip(("often", "once", "twice"), np.eye(3), strict=True))
     returns = np.array([1.0] * 8 + [5.0, 2.0, 3.0], dtype=np.float32)
     critic.fit(states, returns)
-    assert critic.values(states).mean() == pytest.approx(returns.mean(), abs=1e-5)
+    rows = np.stack([critic._vectors[state] for state in states])
+    rows -= rows.mean(axis=0)
+    rows /= np.sqrt(np.square(rows).sum(axis=1).mean())
+    squares = rows.T @ rows / len(rows) + RIDGE * np.eye(3)
+    weights = np.linalg.solve(squares, rows.T @ (returns - returns.mean()) / len(rows))
+    np.testing.assert_allclose(critic.values(states), returns.mean() + rows @ weights, atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -20,7 +21,7 @@ from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.language_model import pairs
 from laurel.agents.language_model.answers import FORMS, Converter
-from laurel.agents.language_model.chain import Proposal, Turn
+from laurel.agents.language_model.chain import Proposal, Reader, Turn, chain_settings
 from laurel.agents.language_model.critic import EncoderCritic, TableCritic
 from laurel.agents.language_model.learner import LanguageModelLearner
 from laurel.agents.language_model.pairs import RecentMemory, Scored, Skipped
@@ -32,8 +33,11 @@ from laurel.envs.sequences import Sequences
 from laurel.envs.vector import make_vector
 from laurel.errors import AnnotationError, LaurelError, PromptError, TrainingError
 from laurel.llm import embedding_cache
+from laurel.llm.causal import tokens_of
 from laurel.llm.chat import RefusedError
 from laurel.llm.embedding_cache import encode_cached
+from laurel.llm.local_model import LocalModel
+from laurel.llm.sampling import Sampled
 from laurel.llm.tiny_model import write_tiny_model
 from laurel.llm.trl_tuning import Group, Loss
 from laurel.params import EnvParams
@@ -42,6 +46,8 @@ from laurel.params.training import ShapingParams
 from laurel.training.curve import read_curve
 from laurel.training.loop import train
 from laurel.training.task import Task
+
+NAMES = ("up the hill", "up", "à gauche")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +75,8 @@ def test_the_best_of_random_answers_are_imitated_and_steps_shorten(adapter: EnvA
     rows = scored(*[("a", str(i), score) for i, score in enumerate(scores.tolist())])
     assert {int(answer) for _, answer in learner._imitated(rows)} == set(np.argsort(scores)[-20:].tolist())
     assert len(learner._imitated(rows * 10)) == 100
+    both = Turn("a", "first down"), Turn("a, first down", "down")
+    assert learner._imitated([Scored(both, 1.0)]) == [*both], "a strategy and its moves"
     learner.schedule(0.75)
     assert learner._tuning().learning_rate == pytest.approx(2e-3 / 4)
 
@@ -142,6 +150,30 @@ def test_constrained_answers_can_all_be_read(adapter: EnvAdapter, form: str) -> 
     assert len({one.moves for one in proposals}) > 4
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_grammar_and_a_pattern_allow_every_answer_and_no_other(form: str) -> None:
+    """Names of several tokens, one of them a prefix of another."""
+    chain = chain_settings(LanguageActorParams())
+    local = LanguageModelPolicy(1, "tiny", None, 0, "float32", NAMES, 3, chain, 1.0).local
+    converter = Converter(form, NAMES, 3)
+    lists = Sequences(len(NAMES), converter.longest)
+    written = [converter.write(lists.moves(number)) for number in range(lists.count)]
+    grammar, longest = converter.grammar(local)
+    found, paths = [], [(0, [])]
+    while paths:
+        state, tokens = paths.pop()
+        for token, after in grammar.edges[state].items():
+            assert (after == grammar.END) == (token in local.stops)
+            paths += [] if after == grammar.END else [(after, [*tokens, token])]
+            found += [tokens] if after == grammar.END else []
+    assert sorted(found) == sorted(tokens_of(local, answer) for answer in written)
+    assert longest == max(map(len, found)) + 1
+    assert all(re.fullmatch(converter.pattern.regex, answer) for answer in written)
+    more = converter.form.begin + converter.form.between.join(["up"] * (converter.longest + 1)) + converter.form.end
+    assert not re.fullmatch(converter.pattern.regex, more)
+    assert converter.pattern.longest == max(len(answer.encode()) for answer in written)
+
+
 @pytest.mark.parametrize(
     ("form", "answer", "moves"),
     [
@@ -149,6 +181,7 @@ def test_constrained_answers_can_all_be_read(adapter: EnvAdapter, form: str) -> 
         ("moves", "left, north", None),
         ("moves", "left, left, left", None),
         ("code", "I go.\n```text\nup\nup\n```", (3, 3)),
+        ("code", "```\nleft\n```\nNo, up:\n```\nup\n```", (3,)),
         ("code", "up", None),
         ("json", '{"explain": "It is above.", "moves": ["up"]}', (3,)),
         ("json", '{"moves": "up"}', None),
@@ -191,6 +224,14 @@ def without_a_letter(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(content))
 
 
+def with_a_phrase(folder: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    number = 1 + max(token["id"] for token in content["added_tokens"])
+    how = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    content["added_tokens"].append({"id": max(number, len(content["model"]["vocab"])), "content": "left, left", **how})
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
 def without_system(folder: Path) -> None:
     template = folder / "chat_template.jinja"
     refusal = "{% if messages[0].role == 'system' %}{{ raise_exception('No system role.') }}{% endif %}"
@@ -202,10 +243,11 @@ def without_system(folder: Path) -> None:
     [
         (without_end, {}, RefusedError, "names no end token"),
         (without_a_letter, {}, AnnotationError, "has no tokens for 'left, right'"),
+        (with_a_phrase, {}, AnnotationError, "does not split answers such as 'left, left' at their moves"),
         (without_system, {"prompt": "bare"}, RefusedError, "does not take this conversation: No system role"),
         (lambda _: None, {"prompt": "instruct"}, PromptError, r"has \d+ tokens .* up to \d+, but .* takes 48"),
     ],
-    ids=["no-end-token", "no-letter-g", "no-system-role", "long-prompt"],
+    ids=["no-end-token", "no-letter-g", "a-phrase", "no-system-role", "long-prompt"],
 )
 def test_a_model_that_cannot_be_trained_is_refused_in_a_sentence(
     tmp_path: Path,
@@ -234,6 +276,35 @@ def test_answers_that_are_cut_off_have_no_more_tokens_than_the_limit(adapter: En
     states = View(adapter, np.zeros((64, 1), dtype=np.int32)).text
     proposals = policy.propose(adapter, states, np.random.default_rng(0))
     assert max(one.tokens for one in proposals) == 4, "of two answers"
+
+
+def test_a_proposal_is_all_that_its_chain_read_and_wrote(adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both answers with the tokens that ended them, at the temperature of the settings."""
+    menu = ("go down first", "go right first")
+    settings = LanguageActorParams(
+        strategy="menu", strategies=menu, goal="Find the exit.", prompt="instruct", temperature=0.7
+    )
+    policy = initial_policy(adapter, settings, 0, 0)
+    assert isinstance(policy, LanguageModelPolicy)
+    answers, temperatures = [tokens_of(policy.local, text) for text in (menu[1], "left")], []
+
+    def drawn(local: LocalModel, prompts: list[list[int]], rng: object, *, temperature: float, **_: object) -> Sampled:
+        temperatures.append(temperature)
+        own = answers[len(temperatures) - 1]
+        return Sampled([own] * len(prompts), np.full(len(prompts), -1.5, np.float32), [0] * len(prompts))
+
+    monkeypatch.setattr("laurel.agents.language_model.chain.sample", drawn)
+    states = View(adapter, np.zeros((2, 1), dtype=np.int32)).text
+    one, _ = policy.propose(adapter, states, np.random.default_rng(0))
+    assert (one.moves, one.log_prob, one.tokens) == ((0,), -3.0, sum(map(len, answers)) + 2)
+    assert temperatures == [0.7, 0.7]
+    reader = Reader(policy.local, adapter)
+    (taught,) = policy.asks.taught(reader, states[:1], [(0,)], np.random.default_rng(0))
+    for turns in (one.turns, taught.turns):
+        assert turns[0].answer in menu
+        assert [turn.answer for turn in turns[1:]] == ["left"]
+        assert all("Find the exit." in turn.prompt for turn in turns)
+        assert turns[0].answer in turns[1].prompt
 
 
 def test_figures_of_a_round_are_of_the_answers_that_were_written() -> None:

@@ -15,7 +15,7 @@ from laurel.agents.algorithms import initial_policy, weights_seed
 from laurel.agents.algorithms.language_model import LanguageModelAlgorithm
 from laurel.agents.language_model.chain import Proposal, Turn
 from laurel.agents.language_model.critic import TableCritic
-from laurel.agents.language_model.learner import Proposals
+from laurel.agents.language_model.learner import FITS, Proposals
 from laurel.agents.language_model.pairs import Scored
 from laurel.agents.language_model.policy import LanguageModelActor, LanguageModelPolicy
 from laurel.agents.learner import PolicyNetwork
@@ -23,7 +23,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import TrainingError
 from laurel.llm.chat import RefusedError
-from laurel.llm.trl_tuning import Group
+from laurel.llm.trl_tuning import Group, Tuning
 from laurel.params.language_actor import LanguageActorParams
 
 
@@ -113,9 +113,70 @@ def test_scores_are_those_by_hand(
         return 0.0
 
     monkeypatch.setattr(learner, "_tune", tune)
+    learner._idle = 2
     learner.learn(three_walks())
+    assert learner._idle == 0, "in a row"
     assert [(one.turns[0].prompt, one.turns[0].answer) for one in found] == [*zip("00011", "01202", strict=True)]
     np.testing.assert_allclose([one.score for one in found], by_hand, atol=1e-6)
+
+
+def test_the_critic_is_fitted_to_returns_that_its_last_fit_continues(
+    adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, envs = begun(adapter, gamma=GAMMA)
+    envs.close()
+    learner.adapter = adapter
+    monkeypatch.setattr("laurel.agents.language_model.learner.tune", lambda *_: 0.0)
+
+    def returns(value: list[float]) -> tuple[list[float], list[float], list[float]]:
+        last = 0.3 + GAMMA * value[1]
+        return [-0.04 + GAMMA * 1.0, last], [1.0, 0.2 + GAMMA * value[2]], [GAMMA * last]
+
+    value = [0.0] * 3
+    for _ in range(FITS):
+        value = [sum(of_state) / len(of_state) for of_state in returns(value)]
+    errors = [(each - value[state]) ** 2 for state, of_state in enumerate(returns(value)) for each in of_state]
+    assert learner.learn(three_walks())["value"] == pytest.approx(sum(errors) / 5)
+    texts = View(adapter, np.arange(3, dtype=np.int32)[:, None]).text
+    np.testing.assert_allclose(learner.critic.values(texts), value, atol=1e-6)
+    every = [each for of_state in returns(value) for each in of_state]
+    assert learner._random == pytest.approx((np.mean(every), np.var(every) / 5)), "by which later rounds are judged"
+    assert not learner._better_than_random(learner._random[0] + 0.1, 0.01)
+    assert learner._better_than_random(learner._random[0] + 1, 0.01)
+
+
+def test_a_round_learns_from_the_best_answers_so_far_as_the_settings_say(
+    adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"n_epochs": 3, "batch_size": 16, "beta": 1.5, "simpo_gamma": 0.3, "imitation": 0.2, "max_grad_norm": 0.7}
+    learner, envs = begun(adapter, score="return", gamma=GAMMA, keep_best=True, imitation_examples=1, **own)
+    envs.close()
+    learner.adapter = adapter
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("laurel.agents.language_model.learner.tune", lambda _, *given: calls.append(given) or 0.0)
+    learner.learn(three_walks())
+    worse = three_walks()
+    worse.reward -= 1
+    for of_step in worse.written:
+        of_step[:] = [one and one._replace(turns=(Turn(one.turns[0].prompt, "another"),)) for one in of_step]
+    learner.learn(worse)
+    (_, imitated, _, seed, _), (loss, pairs, how, other_seed, _) = calls
+    assert (len(imitated), loss, seed != other_seed) == (1, "simpo", True)
+    assert set(imitated) < {("0", "0"), ("1", "0")}
+    assert [(pair.prompt, pair.chosen, pair.rejected) for pair in pairs] == [
+        ("0", "0", "another"),
+        ("1", "0", "another"),
+    ]
+    assert how == Tuning(2e-3, 16, epochs=3, beta=1.5, gamma=0.3, imitation=0.2, max_grad_norm=0.7)
+
+
+def test_proposals_that_have_nothing_to_be_compared_with_end_the_training(adapter: EnvAdapter) -> None:
+    learner, envs = begun(adapter, max_alone=0.5)
+    envs.close()
+    proposals = [Scored((Turn(f"{n % 3}", "left"),), 0.0) for n in range(4)]
+    learner._tune(proposals, 0.0, {}, 0)
+    with pytest.raises(TrainingError, match=r"3 of 5 proposals .* were met once, .* a share of 0\.5\."):
+        learner._tune([*proposals, Scored((Turn("3", "left"),), 0.0)], 0.0, {}, 0)
 
 
 def test_groups_that_no_step_takes_are_no_examples(adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +244,21 @@ def test_states_that_were_asked_about_are_counted_once(adapter: EnvAdapter) -> N
             actor.act(view, rng)
         counts.append((actor.account["states"], actor.account["answers"]))
     assert counts == [(2, 2), (2, 12)], "a greedy actor remembers its answers, another one draws each anew"
+
+
+def test_tokens_and_unreadable_answers_are_counted_where_they_are_written(
+    adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = initial_policy(adapter, LanguageActorParams.model_validate(SMALL), 0, 0)
+    assert isinstance(policy, LanguageModelPolicy)
+    answers = [Proposal((), None, 0.0, 5), Proposal((), (0,), 0.0, 2)]
+    monkeypatch.setattr(policy, "propose", lambda _, states, *__, **___: answers[: len(states)])
+    view, rng = View(adapter, np.array([[0], [1]], dtype=np.int32)), np.random.default_rng(0)
+    for greedy, unread, tokens in ((True, 1, 7), (False, 2, 14)):
+        actor = policy.as_actor(greedy=greedy)
+        for _ in range(2):
+            actor.act(view, rng)
+        assert (actor.account["unread"], actor.account["tokens"]) == (unread, tokens)
 
 
 def test_the_base_model_is_the_model_before_training(adapter: EnvAdapter) -> None:
