@@ -18,6 +18,7 @@ from laurel.envs.captioner import Captioner
 from laurel.errors import EnvError
 from laurel.evaluation import rollout
 from laurel.evaluation.rollout import LearnedReward, roll_out
+from laurel.evaluation.summary import FURTHER
 from laurel.params import EnvParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
@@ -289,6 +290,16 @@ def test_an_environment_whose_episodes_never_end_is_reported(monkeypatch: pytest
     monkeypatch.setattr(rollout, "episode_limit", lambda _: None)
     with pytest.raises(EnvError, match=r"no episode ended within 40 steps.*Set env\.max_episode_steps"):
         roll_out(params, adapter, Policy(adapter), n_envs=2, episodes=2, seed=0, learned=None)
+
+
+def test_a_further_measure_is_the_highest_of_its_own_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
+    adapter, values = adapter_for(env), iter([1.0, 9.0, 2.0, 7.0, 1.0, 3.0, 2.0])  # the fourth row is a reset
+    monkeypatch.setattr(
+        type(adapter), "further_measures", lambda _, steps: {"height": np.full(len(steps), next(values))}
+    )
+    rows = roll_out(env, adapter, Walker(), n_envs=1, episodes=2, seed=0, learned=None)
+    assert [row[f"{FURTHER}height"] for row in rows] == [9.0, 3.0]
 
 
 def test_a_negative_measure_is_refused_and_not_made_0(monkeypatch: pytest.MonkeyPatch) -> None:

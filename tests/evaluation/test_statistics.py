@@ -88,7 +88,7 @@ def test_the_range_of_returns_is_that_of_all_seeds_at_all_times(tables):
     results, curves = tables({"extrinsic": 0.2, "preference": 0.9})
     worse = curves.assign(return_mean=curves["return_mean"].where(curves["env_steps"] > 20_000, -3.0))
     assert return_range(worse) == pytest.approx((-3.0, 0.9))
-    better = results.assign(**{"return": results["return"].where(results["seed"] > 0, 2.0)})
+    better = results.assign(**{"return": 4.0 * (results["episode"] % 2)})  # a mean of 2 for each seed
     assert return_range(worse, better) == pytest.approx((-3.0, 2.0))
     assert return_range(curves.head(0)) == (0.0, 0.0)
 
@@ -219,6 +219,7 @@ def test_without_success_the_return_threshold_counts(tables):
     assert summarised(*made)["extrinsic"]["success"] is None
     assert summarised(*made)["extrinsic"]["steps_to_threshold"] is None
     assert summarised(*made, reward_threshold=0.5)["extrinsic"]["steps_to_threshold"]["reached"] == 5
+    assert summarised(*made, reward_threshold=0.1)["extrinsic"]["solved"]["seeds"] == 5
 
 
 def test_a_threshold_that_no_agent_had_time_to_reach_is_unknown(tables):
