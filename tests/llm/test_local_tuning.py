@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import exp
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from laurel.errors import AnnotationError
 from laurel.llm import local_tuning
 from laurel.llm.chat import ChatRequest, Message, RefusedError, Reply
 from laurel.llm.judge_tuning import Tuning
 from laurel.llm.local_chat import load_local
-from laurel.llm.local_model import load_model
-from laurel.llm.local_tuning import Item, tune
+from laurel.llm.local_model import ADAPTER, load_model
+from laurel.llm.local_tuning import PROJECTIONS, Item, tune
 from laurel.params.judges import HuggingFaceParams
 
 GOOD, BAD = "You open the door.", "You bump into a wall."
@@ -50,7 +53,8 @@ def adapter(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     losses = fitted(tiny_llama, folder)
     assert losses[-1] < losses[0] / 2
     config = json.loads((folder / "adapter_config.json").read_text())
-    assert config["target_modules"] == sorted(config["target_modules"]), "a set has another order in each process"
+    assert config["target_modules"] == sorted(PROJECTIONS), "a set has another order in each process"
+    assert {weight.dtype for weight in load_file(folder / ADAPTER).values()} == {torch.bfloat16}
     return folder
 
 
@@ -102,6 +106,35 @@ def test_a_step_of_several_batches_is_that_of_one_with_all_their_items(tiny_llam
     assert same(whole, trained("parts", 3, 2))
     assert not same(whole, trained("apart", 3, 1))
     assert same(trained("alone", 3, 1, groups=1), trained("still alone", 3, 2, groups=1)), "of one group"
+
+
+def test_steps_follow_the_schedule_and_losses_are_of_an_item(
+    tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates, norms, done, step = list[float](), list[float](), list[int](), torch.optim.AdamW.step
+
+    def seen(self: torch.optim.AdamW, *arguments: Any) -> Any:
+        (group,) = self.param_groups
+        rates.append(group["lr"])
+        norms.append(float(torch.stack([weight.grad.norm() for weight in group["params"]]).norm()))
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", seen)
+    how = Tuning(rank=4, learning_rate=1e-2, passes=12, batch=3, batches=2)
+    settings = HuggingFaceParams(model=str(tiny_llama), device="cpu", dtype="float32")
+    losses = tune(load_model(settings), items(), how, 0, tmp_path, done.append)
+    assert rates == pytest.approx([1e-2 * min(1, (n + 1) / 10, 2 * (1 - n / 12)) for n in range(12)])
+    assert max(norms) == pytest.approx(1, abs=1e-3), "clipped"
+    assert (sum(done), len(losses)) == (12 * 6, 12)
+    before = dict(load_local(settings).ask([request for item in items() for request in item.requests]))
+    logs = [reply.logprobs[str(1 + n % 2)] for n, reply in sorted(before.items()) if isinstance(reply, Reply)]
+    assert losses[0] == pytest.approx(-sum(logs) / 12, rel=1e-3), "of the base model"
+
+
+def test_answers_of_several_tokens_are_refused(tiny_llama: Path, tmp_path: Path) -> None:
+    long = Item("group", (replace(asked(GOOD, BAD), choices=("1", "the second of the two")),), (1.0,))
+    with pytest.raises(AnnotationError, match="writes one of the answers 1, the second of the two in several tokens"):
+        tune(load_model(params(tiny_llama)), [long], TUNING, 0, tmp_path, lambda n: None)
 
 
 def test_an_adapter_is_not_put_on_other_weights(tiny_llama: Path, adapter: Path, tmp_path: Path) -> None:
