@@ -117,12 +117,13 @@ def test_the_return_counts_where_success_has_no_meaning() -> None:
 
 def test_credit_is_the_share_of_pay_by_caption_and_third(tmp_path: Path) -> None:
     credit = Credit()
-    valid = np.array([[True, True, True, False]])
+    valid = np.array([[True, True, True, False, True]])
     for done, shaped in ((0.0, [3.0, 1.0, 0.0, 9.0]), (0.5, [0.0, 0.0, 0.0, 0.0]), (0.9, [1.0, 1.0, 8.0, 9.0])):
-        pay = np.array([shaped], dtype=np.float32)
-        credit.add(Pay(np.array([[0, 1, 1, 0]]), pay, pay, valid), valid, done)
-    pq.write_table(credit.table(["walk", "dance"]), tmp_path / CREDIT)
-    assert earners([tmp_path]) == [Earner("dance", (0.25, None, 0.9)), Earner("walk", (0.75, None, 0.1))]
+        pay = np.array([[*shaped, -5.0]], dtype=np.float32)
+        credit.add(Pay(np.array([[0, 1, 1, 0, 2]]), pay, pay, valid), valid, done)
+    pq.write_table(credit.table(["walk", "dance", "bump"]), tmp_path / CREDIT)
+    costs = Earner("bump", (0.0, None, 0.0))
+    assert earners([tmp_path]) == [Earner("dance", (0.25, None, 0.9)), Earner("walk", (0.75, None, 0.1)), costs]
     assert earners([tmp_path / "none"]) == []
 
 
