@@ -208,14 +208,23 @@ def test_what_a_model_withholds_itself_is_not_spent() -> None:
         spend(model, questions(8), max_minutes=5.0, on_limit="stop")
 
 
-def test_an_error_releases_pending_requests() -> None:
+def test_an_error_releases_pending_requests(tmp_path: Path) -> None:
     def fails(number: int) -> Reply:
         raise RuntimeError
 
-    budget = Budget(BudgetParams(max_calls=10))
+    budget = Budget(BudgetParams(max_calls=10).kept_in(tmp_path / "spending.db"))
     with pytest.raises(RuntimeError):
         list(BudgetedChat(PlayedModel(fails), budget, None).ask(questions(30)))
     assert nothing(budget.on_its_way)
+    assert all(map(nothing, Ledger(tmp_path / "spending.db").others())), "other processes need not wait for it"
+
+
+def test_a_request_is_expected_to_take_what_the_longest_answer_did_and_no_less_than_estimated() -> None:
+    answers = [Reply("x", None, 2, 30), Reply("x", None, 2, 4)]
+    model = BudgetedChat(PlayedModel(answers.__getitem__, in_flight=1), Budget(BudgetParams()), None)
+    (request, *_), _ = questions(2), list(model.ask(questions(2)))
+    assert model._most(request, again=True).tokens == 10 + 30
+    assert model._most(request, again=False).tokens == 10 + 100
 
 
 @given(st.integers(1, 1000), st.integers(1, 20))
@@ -269,9 +278,11 @@ def test_what_others_have_reserved_but_not_spent_is_awaited(tmp_path: Path, monk
 def test_a_process_does_not_wait_for_what_it_has_reserved_itself(tmp_path: Path) -> None:
     params = BudgetParams(max_calls=4, on_limit="continue").kept_in(tmp_path / "spending.db")
     first, second = (
-        BudgetedChat(PlayedModel(tokens(5, 5), in_flight=1), Budget(params), PRICE).ask(questions(3)) for _ in range(2)
+        BudgetedChat(PlayedModel(tokens(5, 5), in_flight=2), Budget(params), PRICE).ask(questions(3)) for _ in range(2)
     )
     next(first)
+    spent, _, reserved = Ledger(tmp_path / "spending.db").others()
+    assert (spent.calls, reserved.calls) == (1, 1), "others see what is on its way"
     assert len(list(second)) == 3, "answered, as far as the limit allows, or withheld"
 
 

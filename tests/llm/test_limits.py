@@ -52,6 +52,32 @@ def test_the_rate_of_a_bucket_is_found(used: int, reset: float) -> None:
     assert told._rate == pytest.approx(50, rel=0.01)
 
 
+def test_more_than_a_burst_waits_for_all_of_it() -> None:
+    async def take() -> float:
+        rate, began = Rate(1000, 10), time.monotonic()
+        await rate.take(110)
+        return time.monotonic() - began
+
+    assert asyncio.run(take()) > 0.09
+
+
+@pytest.mark.parametrize("amount", [1, 50, 100, 3000])
+def test_a_minute_has_no_more_than_its_amount_with_the_burst(amount: int) -> None:
+    limiter = Rate.per_minute(amount)._limiter
+    burst = limiter.max_rate if limiter.max_rate > 1 else 0  # a single request is no burst
+    assert burst + 60 * limiter.max_rate / limiter.time_period == pytest.approx(amount)
+
+
+def test_a_rate_is_raised_slowly_and_no_further_than_what_is_seen() -> None:
+    told = LearnedRate()
+    rates = []
+    for limit, remaining in ((3000, 2400), (3000, 2700), (3000, 2406), (3000, 2430), (100, 90)):
+        told._updated -= 1
+        told.learn(limit, remaining, 60.0)
+        rates.append(told._rate)
+    assert rates == pytest.approx([40, 40 * 1.05, 40.1, 40.5, 1.5], rel=1e-3), "and is anew for another limit"
+
+
 def test_a_server_that_resets_once_a_period_is_used_for_all_that_it_has_left() -> None:
     told = LearnedRate()
     told.learn(3000, 2400, 60.0)
@@ -228,7 +254,8 @@ def test_a_pause_is_everyones_only_where_most_requests_are_refused() -> None:
     for _ in range(50):
         told.window.shrink(time.monotonic())
     told.pause(60.0)
-    assert told._resume > time.monotonic()
+    told.pause(1.0)
+    assert told._resume > time.monotonic() + 30
 
 
 def test_a_place_that_was_waited_for_in_vain_is_free_again() -> None:
@@ -248,6 +275,25 @@ def test_a_place_that_was_waited_for_in_vain_is_free_again() -> None:
         return window._quick, len(window._waiters)
 
     assert asyncio.run(ask()) == (0, 0)
+
+
+def test_waits_double_up_to_a_bound_and_the_own_ones_count_towards_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("laurel.llm.retries.uniform", lambda low, high: high)
+    slept: list[float] = []
+
+    async def attempt() -> None:
+        raise TransientError("busy", wait=100.0)
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds - 100.0)
+
+    with pytest.raises(TransientError, match="after 9 attempts: busy"):
+        asyncio.run(persistently(attempt, 99, lambda: 0.0, 120.0, 1.0, sleep))
+    assert slept == [1, 2, 4, 8, 16, 30, 30, 30]
+    with pytest.raises(TransientError, match="after 3 attempts: busy"):
+        asyncio.run(persistently(attempt, 3, lambda: 0.0, 120.0, 1.0, sleep))
 
 
 def test_a_wait_that_a_server_asks_for_comes_on_top_of_the_own() -> None:

@@ -138,11 +138,13 @@ PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "2?"}]}, {"t
         ({"content": PARTS[:1]}, "length", "", replies.REASONING_CUT),
         ({"content": [{"type": "refusal", "refusal": "I cannot."}]}, "stop", "I cannot.", "stop"),
         ({"content": None, "refusal": "I cannot."}, "stop", "I cannot.", "stop"),
+        ({"content": "1", "refusal": "I cannot."}, "stop", "1", "stop"),
         ({"content": "", "reasoning_content": "It is 2"}, "stop", "", replies.REASONING),
         ({"content": None, "reasoning": "It is 2"}, "length", "", replies.REASONING_CUT),
         ({"reasoning_content": "It is 2", "content": "1"}, "stop", "1", "stop"),
         ({"content": f"{HARMONY}final<|message|>1<|return|>"}, "stop", "1", "stop"),
         ({"content": f"{HARMONY}final <|constrain|>json<|message|>{{}}"}, "stop", "{}", "stop"),
+        ({"content": f"{HARMONY}final<|message|>2<|end|>{HARMONY}final<|message|>1<|return|>"}, "stop", "1", "stop"),
         ({"content": f"{HARMONY}commentary<|message|>2"}, "stop", "", replies.REASONING),
         ({"content": "<|channel|>analysis<|message|>It is 2"}, "length", "", replies.REASONING_CUT),
         ({"content": "<|channel|>analy"}, "length", "", replies.REASONING_CUT),
@@ -183,7 +185,10 @@ def put(path: Path, reply: Reply) -> str:
     return CHOOSE.digest(who)
 
 
-@pytest.mark.parametrize("logprobs", ['{"1": NaN, "2": NaN}', '{"1": 1e308}', "not json", "[1]", '{"1": "x"}', 7])
+@pytest.mark.parametrize(
+    "logprobs",
+    ['{"1": NaN, "2": NaN}', '{"1": -0.1, "2": -Infinity}', '{"1": 1e308}', "not json", "[1]", '{"1": "x"}', 7],
+)
 def test_invalid_stored_scores_fall_back_to_the_text_or_are_asked_again(tmp_path: Path, logprobs: Any) -> None:
     path = tmp_path / "r.db"
     key = put(path, Reply("2", {"1": -0.1, "2": -2.0}, 5, 1))

@@ -45,7 +45,11 @@ def token_count(value: Any) -> int | None:
 
 
 def log_probability(value: Any) -> float | None:
-    """Return a log-probability, including -inf; None if it is NaN, above 0 or not a number."""
+    """Return a log-probability, including -inf; None if it is NaN, above 0 or not a number.
+
+    >>> log_probability(-0.5), log_probability(1e-6), log_probability(0.5), log_probability("-0.5")
+    (-0.5, 0.0, None, None)
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not value <= ABOVE_ZERO:  # also for NaN
@@ -96,7 +100,11 @@ def finish_reason(value: Any) -> str:
 
 
 def seconds(value: Any) -> float:
-    """Return seconds, of an answer or since 1970; 0 if unknown."""
+    """Return seconds, of an answer or since 1970; 0 if unknown.
+
+    >>> seconds(1.5), seconds(-1.5), seconds(float("nan")), seconds("1.5")
+    (1.5, 0.0, 0.0, 0.0)
+    """
     valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11
     return float(value) if valid else 0.0
 
