@@ -113,6 +113,8 @@ def test_rewards_are_looked_up_by_id() -> None:
 def test_ids_follow_the_texts_and_not_the_tables_order() -> None:
     function = CaptionReward({"a": 1.0, "b": 2.0}, 0.0, by_length([]))
     assert rewards_of(function, ["b", "a"]) == [2.0, 1.0]
+    function.begin(1)
+    assert rewards_of(function, ["a", "b"]) == [1.0, 2.0], "ids begin anew"
 
 
 def test_captions_that_are_not_known_are_scored_once_when_they_are_met() -> None:
@@ -286,6 +288,9 @@ def test_rewards_add_up_by_weight_and_silence_counts_as_the_threshold() -> None:
     paid = pay(total, nowhere(3), np.array([0, 1, -1]), ["a", "b"])
     assert paid.dtype == np.float32
     assert paid.tolist() == [2.0 - 0.25, 6.0 - 0.25, -np.inf]
+    both = WeightedSum([(CaptionReward({"a": 1.0}, 0.0, by_length([])), 1.0) for _ in range(2)])
+    pay(both, nowhere(2), np.array([0, 1]), ["a", "new"])
+    assert both.unseen == 1, "new to both"
 
 
 def test_similarity_is_the_normalised_utility(

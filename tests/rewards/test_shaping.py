@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from laurel.rewards.normalizer import Normalizer
+from laurel.rewards.normalizer import GRID, Normalizer
 from laurel.rewards.shaping import EpisodeCounts, shape
 
 REWARDS = arrays.arrays(np.float32, st.integers(1, 30), elements=st.floats(-100, 100, width=32))
@@ -63,6 +63,13 @@ def test_a_better_caption_never_gets_less_reward(raw: np.ndarray, count: int, qu
     shaped = shape(np.sort(normalizer(raw)), np.full(raw.shape, count), threshold=threshold, beta=beta)
     assert (np.diff(shaped) >= 0).all()
     assert (shaped >= 0).all()
+
+
+def test_normalised_rewards_are_on_a_grid_that_is_the_same_on_every_cpu() -> None:
+    raw = np.random.default_rng(0).normal(size=100)
+    rewards = Normalizer.of(raw)(raw).astype(np.float64) * GRID
+    assert (rewards == np.rint(rewards)).all()
+    assert not np.signbit(Normalizer(0.0, 1.0, ())(np.array([-0.1 / GRID]))).any()
 
 
 def test_only_a_few_good_captions_among_many_are_rewarded() -> None:
