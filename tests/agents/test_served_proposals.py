@@ -83,10 +83,14 @@ def settings(model: str, base_url: str, **serve: Any) -> LanguageActorParams:
     return LanguageActorParams.model_validate({**SMALL, **own, "model": model})
 
 
-def test_answers_are_drawn_from_the_weights_of_the_moment(model: str, program: Path, shared: str) -> None:
+def test_answers_are_drawn_from_the_weights_of_the_moment(
+    model: str, program: Path, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laurel.llm.served_sampling.AT_ONCE", 20)
     local = with_lora(load_causal(model), 8)
     server = ServedModel(settings(model, shared))
     asked = [tokens_of(local, written_prompt(local, text)) for text in ("You are here.", "You are there.")] * 40
+    known = []
     for _ in range(2):
         server.take(local)
         with torch.no_grad():
@@ -96,7 +100,13 @@ def test_answers_are_drawn_from_the_weights_of_the_moment(model: str, program: P
         expected = log_probs(local, asked, drawn.whole, 0.7)
         np.testing.assert_allclose(drawn.log_prob, expected, atol=1e-3)
         assert len({tuple(tokens) for tokens in drawn.tokens}) > 40
+        assert all(drawn.whole)
+        assert drawn.tokens[:40:2] != drawn.tokens[40::2], "each request has its own seed"
+        known.append(served.models_at(shared))
+        assert len([*Path(server._folder.name).iterdir()]) == 1
     held = server.sample(asked, np.random.default_rng(0), max_tokens=9, temperature=1.0, regex=r"a\.b(?:c|d){0,3}")
+    assert known[0] != known[1] == served.models_at(shared), "new weights have a new name"
+    assert len(known[0]) == len(known[1]), "and old ones are unloaded"
     texts = [local.tokenizer.decode(tokens) for tokens in held.tokens]
     assert all(held.ended)
     assert {len(text) for text in texts} == {3, 4, 5, 6}

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from laurel.llm.local_model import LocalModel
 
 MOST_ANSWERS = 64
+WHOLE = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""The settings of draws from the whole distribution, the only ones here; vLLM takes a model's own where they lack."""
 
 
 class RefusalError(Exception):
@@ -61,6 +63,8 @@ class Engine:
             raise RefusalError(404, f"The model `{asked['model']}` does not exist.")
         if asked["n"] > MOST_ANSWERS:
             raise RefusalError(400, f"n must be at most {MOST_ANSWERS}")
+        if not WHOLE.items() <= asked.items():
+            raise RefusalError(400, f"draws must have {WHOLE}")
         form = (asked.get("structured_outputs") or {}).get("regex")
         found = draw(self.adapters[asked["model"]], asked, form)
         choices = [
