@@ -124,7 +124,7 @@ def brief(arm: Mapping[str, Any] | None) -> str:
 def reached(arm: Mapping[str, Any]) -> str:
     """Say in words what an arm reached."""
     solved = arm["solved"]
-    solving = f" and solved the task with {solved['seeds']} of {solved['of']} seeds" if solved else ""
+    solving = f" and solved the task with {solved['seeds']} of {counted(solved['of'], 'seed')}" if solved else ""
     return f"returned {estimated(arm['return'])}{solving}"
 
 

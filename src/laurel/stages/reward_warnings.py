@@ -15,6 +15,7 @@ from laurel.data.trajectories import finished, read_trajectories
 from laurel.data.usage import Usage, by_asker, of_all
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.distances import Matrix, distances
+from laurel.evaluation.formats import counted
 from laurel.evaluation.hacking import Episode, Hacked, hacked, misled
 from laurel.evaluation.performance import Performance
 from laurel.evaluation.play import Evaluation, load_actor, watching
@@ -94,7 +95,8 @@ def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> lis
             lines.append(f"{arm.name}: the outcome of an episode is paid {most:.3g} at most; {best}")
             continue
         most = arm.shaping.intrinsic * float(paid.sum())
-        line = f"{arm.name}: meeting each of {np.count_nonzero(paid)} captions once is paid {most:.3g} in all; {best}"
+        once = counted(np.count_nonzero(paid), "caption")
+        line = f"{arm.name}: meeting each of {once} once is paid {most:.3g} in all; {best}"
         # the value of doing the task better; collection may never have met a sparse reward, often 1
         if most > arm.shaping.extrinsic * (spread or 1.0):
             line += ". Where agents collect captions instead, lower shaping.intrinsic or set shaping.form: potential"
