@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from sayings import Sayings, rollout_of
 
+from laurel.arrays import FloatArray
 from laurel.params.training import ShapingParams
+from laurel.rewards.base import Memoryless, Steps
 from laurel.rewards.functions import CaptionReward
 from laurel.training.pay import TrainingReward
 
@@ -46,6 +48,35 @@ def test_truncation_ends_an_episodes_counts_too() -> None:
     rollout = rollout_of([[1], [1], [1]], truncated=[[0], [1], [0]])
     paying.mix_into(rollout)
     np.testing.assert_allclose(rollout.reward[:, 0], [0.125, 0.0625, 0.125], rtol=1e-6)
+
+
+class Everywhere(Memoryless):
+    """Returns a value also where there is no step, as a reward of another package may."""
+
+    threshold = 0.75
+
+    def __init__(self, elsewhere: float) -> None:
+        self.elsewhere = elsewhere
+
+    def pay(self, steps: Steps) -> FloatArray:
+        return np.where(steps.valid, 2.0, self.elsewhere).astype(np.float32)
+
+
+@pytest.mark.parametrize("elsewhere", [7.0, np.nan])
+@pytest.mark.parametrize(
+    ("shaping", "by_hand"),
+    [
+        (SHAPING, [0.125, 0.125, 0, 0.125]),
+        (ShapingParams(form="potential", gamma=0.5, intrinsic=0.1), [0.0625, -0.125, 0, 0.0625]),
+    ],
+    ids=["bonus", "potential"],
+)
+def test_rows_that_are_no_steps_are_not_paid(shaping: ShapingParams, by_hand: list[float], elsewhere: float) -> None:
+    paying = TrainingReward(shaping, Sayings(), Everywhere(elsewhere), 1)
+    rollout = rollout_of([[1], [2], [0], [1]], terminated=[[0], [1], [0], [0]], valid=[[1], [1], [0], [1]])
+    figures = paying.mix_into(rollout)
+    np.testing.assert_allclose(rollout.reward[:, 0], by_hand, rtol=1e-6)
+    assert figures["raw_reward"] == 2.0
 
 
 def test_the_learned_reward_alone() -> None:

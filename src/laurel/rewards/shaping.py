@@ -56,7 +56,7 @@ class Bonus:
     def __call__(self, raw: FloatArray, threshold: float, ids: IntArray, ends: Ends) -> FloatArray:
         """Shape the rewards of T steps of N environments, which continue those of the last call; all (T, N)."""
         counts = self._counts.update(ids, ends.valid, ends.terminated | ends.truncated)
-        return shape(raw, counts, threshold=threshold, beta=self._beta) * ends.valid
+        return np.where(ends.valid, shape(raw, counts, threshold=threshold, beta=self._beta), 0)
 
 
 class Potential:
