@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 from chat_server import Bucket, most_within
 
+from laurel.llm.chat import Failure, RefusedError
 from laurel.llm.limits import LearnedRate, Limits, Rate, Window, retry_after, seconds_of
-from laurel.llm.retries import TransientError, persistently
+from laurel.llm.retries import Breaker, TransientError, persistently
 
 
 @pytest.mark.parametrize(
@@ -256,6 +257,29 @@ def test_a_pause_is_everyones_only_where_most_requests_are_refused() -> None:
     told.pause(60.0)
     told.pause(1.0)
     assert told._resume > time.monotonic() + 30
+
+
+def test_a_turn_counts_against_the_servers_limits_of_requests_and_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[float] = []
+
+    async def take(self: LearnedRate, amount: float) -> None:
+        taken.append(amount)
+
+    monkeypatch.setattr(LearnedRate, "take", take)
+    asyncio.run(Limits(8, None, None).turn(300.0))
+    assert taken == [1.0, 300.0]
+
+
+def test_only_requests_that_were_given_up_in_a_row_stop_a_run() -> None:
+    breaker, busy = Breaker("here"), Failure("busy")
+    for other in (breaker.answered, lambda: breaker.refused(Failure("too long"))):
+        for _ in range(Breaker.EXHAUSTED - 1):
+            breaker.exhausted(busy)
+        other()
+    for _ in range(Breaker.EXHAUSTED - 1):
+        breaker.exhausted(busy)
+    with pytest.raises(RefusedError, match="5 requests in a row were given up, the last busy"):
+        breaker.exhausted(busy)
 
 
 def test_a_place_that_was_waited_for_in_vain_is_free_again() -> None:
