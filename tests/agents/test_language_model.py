@@ -1,9 +1,8 @@
-"""Language-model agents: answers, training rounds, and resuming after a kill."""
+"""Language-model agents: training rounds, critics, and resuming after a kill."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -20,8 +19,7 @@ from laurel.agents.actor import View
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.language_model import pairs
-from laurel.agents.language_model.answers import FORMS, Converter
-from laurel.agents.language_model.chain import Proposal, Reader, Turn, chain_settings
+from laurel.agents.language_model.chain import Proposal, Turn
 from laurel.agents.language_model.critic import EncoderCritic, TableCritic
 from laurel.agents.language_model.learner import LanguageModelLearner
 from laurel.agents.language_model.pairs import RecentMemory, Scored, Skipped
@@ -33,11 +31,8 @@ from laurel.envs.sequences import Sequences
 from laurel.envs.vector import make_vector
 from laurel.errors import AnnotationError, LaurelError, PromptError, TrainingError
 from laurel.llm import embedding_cache
-from laurel.llm.causal import tokens_of
 from laurel.llm.chat import RefusedError
 from laurel.llm.embedding_cache import encode_cached
-from laurel.llm.local_model import LocalModel
-from laurel.llm.sampling import Sampled
 from laurel.llm.tiny_model import write_tiny_model
 from laurel.llm.trl_tuning import Group, Loss
 from laurel.params import EnvParams
@@ -46,8 +41,6 @@ from laurel.params.training import ShapingParams
 from laurel.training.curve import read_curve
 from laurel.training.loop import train
 from laurel.training.task import Task
-
-NAMES = ("up the hill", "up", "à gauche")
 
 
 @pytest.fixture(scope="module")
@@ -138,62 +131,6 @@ def test_a_batch_of_walkers_moves_like_single_ones() -> None:
     assert adapter.action_name(3) == "forward, forward"
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form != "action"])
-def test_constrained_answers_can_all_be_read(adapter: EnvAdapter, form: str) -> None:
-    settings = LanguageActorParams.model_validate({"answer": form})
-    policy = initial_policy(adapter, settings, 0, 0)
-    assert isinstance(policy, LanguageModelPolicy)
-    states = View(adapter, np.zeros((64, 1), dtype=np.int32)).text
-    proposals = policy.propose(adapter, states, np.random.default_rng(0))
-    converter = Converter(form, policy.names, policy.longest)
-    assert all(one.moves is not None and converter.write(one.moves) == one.turns[0].answer for one in proposals)
-    assert len({one.moves for one in proposals}) > 4
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_grammar_and_a_pattern_allow_every_answer_and_no_other(form: str) -> None:
-    """Names of several tokens, one of them a prefix of another."""
-    chain = chain_settings(LanguageActorParams())
-    local = LanguageModelPolicy(1, "tiny", None, 0, "float32", NAMES, 3, chain, 1.0).local
-    converter = Converter(form, NAMES, 3)
-    lists = Sequences(len(NAMES), converter.longest)
-    written = [converter.write(lists.moves(number)) for number in range(lists.count)]
-    grammar, longest = converter.grammar(local)
-    found, paths = [], [(0, [])]
-    while paths:
-        state, tokens = paths.pop()
-        for token, after in grammar.edges[state].items():
-            assert (after == grammar.END) == (token in local.stops)
-            paths += [] if after == grammar.END else [(after, [*tokens, token])]
-            found += [tokens] if after == grammar.END else []
-    assert sorted(found) == sorted(tokens_of(local, answer) for answer in written)
-    assert longest == max(map(len, found)) + 1
-    assert all(re.fullmatch(converter.pattern.regex, answer) for answer in written)
-    more = converter.form.begin + converter.form.between.join(["up"] * (converter.longest + 1)) + converter.form.end
-    assert not re.fullmatch(converter.pattern.regex, more)
-    assert converter.pattern.longest == max(len(answer.encode()) for answer in written)
-
-
-@pytest.mark.parametrize(
-    ("form", "answer", "moves"),
-    [
-        ("moves", "Left, up.", (0, 3)),
-        ("moves", "left, north", None),
-        ("moves", "left, left, left", None),
-        ("code", "I go.\n```text\nup\nup\n```", (3, 3)),
-        ("code", "```\nleft\n```\nNo, up:\n```\nup\n```", (3,)),
-        ("code", "up", None),
-        ("json", '{"explain": "It is above.", "moves": ["up"]}', (3,)),
-        ("json", '{"moves": "up"}', None),
-        ("json", '{"moves": [1]}', None),
-        ("action", "down", (1,)),
-        ("action", "down, down", None),
-    ],
-)
-def test_answers_are_read_and_never_guessed(form: str, answer: str, moves: tuple[int, ...] | None) -> None:
-    assert Converter(form, ("left", "down", "right", "up"), 2).read(answer) == moves
-
-
 def test_strategies_come_before_moves(adapter: EnvAdapter) -> None:
     settings = {"strategy": "menu", "strategies": ["go down first", "go right first"], "imitation_rounds": 1}
     learner, envs = begun(adapter, **settings)
@@ -267,44 +204,6 @@ def test_a_loss_without_weight_is_refused() -> None:
     with pytest.raises(ValueError, match=r"has beta 0, with which simpo .* leave it out \(2\)"):
         LanguageActorParams(beta=0)
     assert LanguageActorParams(loss="grpo", beta=0).beta == 0
-
-
-def test_answers_that_are_cut_off_have_no_more_tokens_than_the_limit(adapter: EnvAdapter) -> None:
-    settings = LanguageActorParams(constrained=False, max_tokens=2, strategy="free")
-    policy = initial_policy(adapter, settings, 0, 0)
-    assert isinstance(policy, LanguageModelPolicy)
-    states = View(adapter, np.zeros((64, 1), dtype=np.int32)).text
-    proposals = policy.propose(adapter, states, np.random.default_rng(0))
-    assert max(one.tokens for one in proposals) == 4, "of two answers"
-
-
-def test_a_proposal_is_all_that_its_chain_read_and_wrote(adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both answers with the tokens that ended them, at the temperature of the settings."""
-    menu = ("go down first", "go right first")
-    settings = LanguageActorParams(
-        strategy="menu", strategies=menu, goal="Find the exit.", prompt="instruct", temperature=0.7
-    )
-    policy = initial_policy(adapter, settings, 0, 0)
-    assert isinstance(policy, LanguageModelPolicy)
-    answers, temperatures = [tokens_of(policy.local, text) for text in (menu[1], "left")], []
-
-    def drawn(local: LocalModel, prompts: list[list[int]], rng: object, *, temperature: float, **_: object) -> Sampled:
-        temperatures.append(temperature)
-        own = answers[len(temperatures) - 1]
-        return Sampled([own] * len(prompts), np.full(len(prompts), -1.5, np.float32), [0] * len(prompts))
-
-    monkeypatch.setattr("laurel.agents.language_model.chain.sample", drawn)
-    states = View(adapter, np.zeros((2, 1), dtype=np.int32)).text
-    one, _ = policy.propose(adapter, states, np.random.default_rng(0))
-    assert (one.moves, one.log_prob, one.tokens) == ((0,), -3.0, sum(map(len, answers)) + 2)
-    assert temperatures == [0.7, 0.7]
-    reader = Reader(policy.local, adapter)
-    (taught,) = policy.asks.taught(reader, states[:1], [(0,)], np.random.default_rng(0))
-    for turns in (one.turns, taught.turns):
-        assert turns[0].answer in menu
-        assert [turn.answer for turn in turns[1:]] == ["left"]
-        assert all("Find the exit." in turn.prompt for turn in turns)
-        assert turns[0].answer in turns[1].prompt
 
 
 def test_figures_of_a_round_are_of_the_answers_that_were_written() -> None:
