@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.components.encoding import decoded
+from laurel.data.disk import reason_of
 from laurel.data.manifest import MANIFEST, RUN
 from laurel.errors import DataError, LaurelError
 from laurel.interrupt import terminated_like_ctrl_c
@@ -104,18 +105,26 @@ def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
             yield output
         finally:
             del os.environ[OUTPUT_URI]
-        if place.exists():  # left by a failed attempt
-            shutil.rmtree(place)
-        if packed:
-            place.mkdir(parents=True)
-            _pack(output, place / PACKED)
-        else:
-            shutil.copytree(output, place, ignore=lambda folder, _: [MANIFEST] if Path(folder) == output else [])
-        for name in (RUN, MANIFEST):
-            shutil.copyfile(output / name, place / name)
+        try:
+            _pass_on(output, place, packed=packed)
+        except OSError as error:
+            raise DataError(f"{place}: cannot be written ({reason_of(error)}).") from None
     manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
     artifact.metadata.update(manifest["counts"])
     artifact.metadata["digest"] = manifest["digest"]
+
+
+def _pass_on(output: Path, place: Path, *, packed: bool) -> None:
+    """Copy a stage's output to its artifact's place, in place of what a failed attempt has left there."""
+    if place.exists():
+        shutil.rmtree(place)
+    if packed:
+        place.mkdir(parents=True)
+        _pack(output, place / PACKED)
+    else:
+        shutil.copytree(output, place, ignore=lambda folder, _: [MANIFEST] if Path(folder) == output else [])
+    for name in (RUN, MANIFEST):
+        shutil.copyfile(output / name, place / name)
 
 
 @contextmanager

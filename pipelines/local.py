@@ -20,6 +20,7 @@ from kfp import local
 
 from laurel.components import IMAGE
 from laurel.components.step import BEGUN, DONE, FAILED, TRACKING_URI
+from laurel.data.disk import reason_of
 from laurel.data.replacing import replace_directory
 from laurel.errors import DataError, LaurelError
 from laurel.params import Params
@@ -88,7 +89,7 @@ def run_locally(
         (output / STEPS).mkdir(parents=True, exist_ok=True)
         log = (output / LOG).open("w", encoding="utf-8")
     except OSError as error:
-        raise DataError(f"{output}: cannot be written ({error.strerror}). Choose another --output.") from None
+        raise DataError(f"{output}: cannot be written ({reason_of(error)}). Choose another --output.") from None
     if runner == "docker":
         params = _tracked_from_containers(params)
     earlier = set(_made(output, kind))
@@ -96,7 +97,7 @@ def run_locally(
     if not resume:
         shutil.rmtree(cache, ignore_errors=True)
     with (
-        log,
+        _closing(log),
         _closed_if_stopped(params, output / STEPS),
         _runner(runner, image or IMAGE, params.annotate) as (chosen, name, code),
     ):
@@ -111,19 +112,33 @@ def run_locally(
             except (RuntimeError, ValueError) as error:
                 sentence = _explain(listener, str(error), output / LOG)
                 raise PipelineError(f"{sentence} With --resume, finished steps are not repeated.") from error
+            except OSError as error:  # of KFP itself, where it makes the steps' folders
+                raise DataError(
+                    f"{output}: cannot be written ({reason_of(error)}). With --resume, finished steps are not repeated."
+                ) from error
     partial = place.with_name(f".{kind}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         shutil.copytree(made, partial)
         replace_directory(partial, place)
     except OSError as error:
-        raise DataError(f"{place}: cannot be written ({error}). All of it is in {made}.") from None
+        raise DataError(f"{place}: cannot be written ({reason_of(error)}). All of it is in {made}.") from None
     return place
 
 
 def _made(output: Path, kind: str) -> list[Path]:
     """List the artifacts of this run and earlier ones."""
     return [manifest.parent for manifest in (output / STEPS).glob(f"{MADE[kind]}/manifest.json")]
+
+
+@contextlib.contextmanager
+def _closing(log: TextIO) -> Iterator[None]:
+    """Close a log at the end; what a full disk does not take is lost."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            log.close()
 
 
 @contextlib.contextmanager
@@ -187,8 +202,9 @@ class _Listener(io.TextIOBase):
         """Step -> its message of failure."""
 
     def write(self, text: str) -> int:
-        self._log.write(text)
-        self._log.flush()
+        with contextlib.suppress(OSError):  # a full disk: the steps themselves say so
+            self._log.write(text)
+            self._log.flush()
         line = text.strip()
         if match := re.fullmatch(r"laurel step (.+?): (\w[\w ]*)(?: \((.*)\))?", line):
             self._note(*match.groups())

@@ -111,6 +111,25 @@ def test_many_files_travel_as_one(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_an_artifact_that_cannot_be_written_is_said_in_a_sentence(
+    tmp_path: Path, packed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk, or a bucket that the step's service account may not write to."""
+    (tmp_path / "bucket").write_text("no folder")
+    artifact = dsl.Model(uri=str(tmp_path / "bucket" / "agents"))
+    with (
+        pytest.raises(SystemExit) as ended,
+        step("train-agents", tracking={"enabled": False}),
+        written(artifact, packed=packed) as output,
+        output_directory(output, stage="train-agents", params={}),
+    ):
+        pass
+    assert ended.value.code == 2
+    assert "train-agents: failed" in (said := capsys.readouterr().err)
+    assert "bucket/agents: cannot be written (Not a directory)" in said
+
+
 def test_tracking_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with step("x", **ENV) as given:
         assert not given["tracking"].enabled

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ from small_project import SMALL, lasting
 from laurel.cli.app import main
 from laurel.data.json_file import read_json
 from laurel.data.manifest import read_manifest
+from laurel.errors import DataError
 from laurel.pipelines import local
 from laurel.pipelines.local import _Listener
 from laurel.tracking.pipeline import open_pipeline_run
@@ -276,6 +279,23 @@ def test_a_changed_file_of_the_parameters_is_no_code_of_an_earlier_run(
         with pytest.raises(local.PipelineError):
             local.run_locally(params, tmp_path / "out", resume=True)
     assert versions[0] == versions[1] != versions[2]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes neither the log nor the folder of the next step; what fails there names neither a step nor a cause."""
+    params = Project.create(tmp_path, SMALL).params
+    monkeypatch.setattr(local, "check_run", lambda _: None)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "pipeline.log").symlink_to("/dev/full")
+
+    def runs_out_of_space(**_: Any) -> None:
+        sys.stdout.write("laurel step collect: begun\n")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "steps/laurel-1/caption")
+
+    monkeypatch.setattr(local, "make_pipeline", lambda *_, **__: runs_out_of_space)
+    with pytest.raises(DataError, match=r"out: cannot be written \(No space left on device\)\. With --resume"):
+        local.run_locally(params, tmp_path / "out")
 
 
 def end(running: subprocess.Popen[str]) -> None:
