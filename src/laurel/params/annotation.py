@@ -49,7 +49,9 @@ def _member(value: object) -> object:
 
 
 class BudgetParams(Section):
-    """Limits of what each asking stage may spend, in all of its processes; stored answers cost nothing."""
+    """Limits of what each asking stage may spend, in all of its processes together, but for the minutes, which each of
+    them counts by itself; stored answers cost nothing.
+    """
 
     max_calls: Count | None = None
     """Maximum number of requests, not counting repetitions of those that failed; null: no limit."""
