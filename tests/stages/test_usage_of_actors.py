@@ -84,3 +84,4 @@ def test_a_server_counts_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         out = Output(tmp_path)
         asked([agent], tmp_path, out)
         assert 0 < stopped < len(server.bodies) - before == out.usage["calls"]
+        assert out.usage["cached"] == 0, "the answers that the stopped process was paid for count once"

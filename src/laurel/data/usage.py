@@ -67,6 +67,24 @@ def by_asker(accounts: Iterable[Mapping[str, Any]]) -> dict[str, Usage]:
     return {one[ASKER]: {key: one[key] for key in RESOURCES if key in one} for one in accounts if ASKER in one}
 
 
+def gone_on(stopped: Mapping[str, Usage], now: Mapping[str, Usage]) -> dict[str, Usage]:
+    """Return the usage by asker of stopped processes and of the one that goes on with their work; like `together`, what
+    it finds in the store of their answers does not count as cached.
+
+    >>> gone_on({"a": {"calls": 20, "failures": 1}}, {"b": {"calls": 5, "cached": 30}})
+    {'a': {'calls': 20, 'failures': 1}, 'b': {'calls': 5, 'cached': 11}}
+    """
+    before = [usage for asker, usage in stopped.items() if asker not in now]
+    theirs = sum((usage.get(CALLS) or 0) - (usage.get(FAILURES) or 0) for usage in before)
+    found = dict(stopped)
+    for asker, usage in now.items():
+        cached = usage.get(CACHED) or 0
+        again = min(cached, theirs)
+        theirs -= again
+        found[asker] = {**usage, CACHED: cached - again} if CACHED in usage else usage
+    return found
+
+
 def latest(askers: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
     """Return the usage of each asker as it is where it has asked most."""
     most: dict[str, Usage] = {}
@@ -107,7 +125,7 @@ class UsageNote:
         """Note the usage of accounts, if anything was asked."""
         if usage := by_asker(accounts):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._file, {**self._before(), **usage})
+            write_json(self._file, gone_on(self._before(), usage))
 
     def write_if_due(self, accounts: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
         """Note it if the last note is NOTED_SECONDS old."""
