@@ -95,7 +95,7 @@ def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> lis
             lines.append(f"{arm.name}: the outcome of an episode is paid {most:.3g} at most; {best}")
             continue
         most = arm.shaping.intrinsic * float(paid.sum())
-        once = counted(np.count_nonzero(paid), "caption")
+        once = counted(int(np.count_nonzero(paid)), "caption")
         line = f"{arm.name}: meeting each of {once} once is paid {most:.3g} in all; {best}"
         # the value of doing the task better; collection may never have met a sparse reward, often 1
         if most > arm.shaping.extrinsic * (spread or 1.0):

@@ -14,7 +14,6 @@ from laurel.agents.figures import METRICS
 from laurel.console import tell
 from laurel.data.json_file import read_json
 from laurel.envs.base import EnvAdapter
-from laurel.evaluation.formats import counted
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
@@ -153,13 +152,13 @@ def _notes_on_unseen(trained: Sequence[_Trained]) -> list[str]:
         unseen, unpaid = max(state["unseen"] for state in states), max(state.get("unpaid", 0) for state in states)
         if unpaid:
             notes.append(
-                f"Agents of {arm} met up to {counted(unpaid, 'outcome')} without an answer, since collection "
+                f"Agents of {arm} met up to {unpaid} outcome{'s' * (unpaid > 1)} without an answer, since collection "
                 "had not met them or the answer could not be read; the reward paid nothing for them."
             )
         if unseen:
             notes.append(
-                f"Agents of {arm} met up to {counted(unseen, 'caption')} that collection had not met; these were "
-                "scored during training."
+                f"Agents of {arm} met up to {unseen} caption{'s' * (unseen > 1)} that collection had not met; these "
+                "were scored during training."
             )
     return notes
 
