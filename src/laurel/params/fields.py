@@ -4,11 +4,15 @@ sections.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic_core import to_jsonable_python
 
 
@@ -71,4 +75,32 @@ def merged(base: Any, changes: Any, whole: Collection[str] = ()) -> Any:
 class Section(BaseModel):
     """A group of parameters: immutable, and unknown names are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    # Every command imports all sections: what a section needs itself is built when it is first used, and descriptions
+    # are read when they are listed.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe parameters by the docstrings below them, as pydantic's `use_attribute_docstrings` does earlier."""
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for section in cls.__mro__:
+            described = _docstrings(section) if issubclass(section, Section) else {}
+            for name in described.keys() & properties.keys():
+                properties[name].setdefault("description", described[name])
+        return schema
+
+
+def _docstrings(section: type) -> dict[str, str]:
+    """Return the docstrings below the attributes of a class, as its source has them."""
+    (defined,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    assert isinstance(defined, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(below.value.value)
+        for field, below in pairwise(defined.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }
