@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from gymnasium.spaces import Box
 
 from laurel.agents.behaviour import Behaviour
 from laurel.agents.checkpoint import save_policy
@@ -68,6 +69,8 @@ def direct_episodes(params: Params) -> list[list[Step]]:
     taken = 0
     while taken < params.collect.steps:
         action, log_prob, value = policies.act(observation)
+        if isinstance(adapter.action_space, Box):
+            action = np.clip(action, adapter.action_space.low, adapter.action_space.high)
         step = envs.step(action)
         for env in range(n):
             if step.valid[env] and taken < params.collect.steps:

@@ -73,12 +73,14 @@ class Rows:
     observation: Array
     """(N, D) packed."""
     action: Array
-    """(N,) int64 or (N, A) float32."""
+    """(N,) int64 or (N, A) float32, within its bounds."""
     reward: FloatArray
     terminated: BoolArray
     truncated: BoolArray
     log_prob: FloatArray
-    """(N,) log-probability under the policy that acted; NaN if unknown."""
+    """(N,) log-probability under the policy that acted, of a continuous action as drawn, maybe beyond its bounds; NaN
+    if unknown.
+    """
     value: FloatArray
     """(N,) value estimate; NaN if the policy has none."""
     policy: npt.NDArray[np.int8]
