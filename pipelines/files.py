@@ -29,12 +29,12 @@ def local_files(params: Params, *, vertex: bool) -> dict[str, str]:
 
 
 def code_with_files(code: str, params: Params, outputs: Iterable[Path] = ()) -> str:
-    """Return what tells the code of the steps, Laurel's and that of the user's files that parameters name.
+    """Return an identifier of the steps' code: Laurel's, and the contents of the user's files that parameters name.
 
-    KFP caches by the names of these files, but not by what they contain.
+    KFP caches by the names of these files, but not by their contents.
 
     Args:
-        code: what tells Laurel's.
+        code: identifier of Laurel's code.
         outputs: folders that runs write.
     """
     files = own_files(params.used(*sorted(type(params).model_fields.keys() - WITHOUT_EFFECT)), outputs)

@@ -65,7 +65,7 @@ def run_locally(
         runner: what a step is: a process of this Python, or a Docker container.
         image: what containers are made from, by default the one that `make image` makes.
         resume: take from earlier runs into the same output what steps with the same code and parameters have made.
-            So it is for files of the user's that parameters name, such as an environment's module.
+            The contents of files that parameters name, such as an environment's module, belong to the code.
         retries: further attempts at a step that failed.
         debug: show the whole log, and KFP's own error.
         sweep: candidates to try, instead of training and evaluating all arms.

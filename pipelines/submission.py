@@ -125,8 +125,8 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
 
 
 def _code_of(image: str, params: Params) -> str:
-    """Return what tells the code in an image: its digest, or else a digest of the code and the files of parameters
-    here, which it is made from.
+    """Return an identifier of the code in an image: the image's digest, or else a digest of the local sources and of
+    the files that parameters name, from which it is built.
 
     A tag alone may stand for another image tomorrow, and the cache would not know.
     """
