@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -25,48 +25,54 @@ def our_modules() -> Mapping[str, Path]:
     return found
 
 
-def imported(file: Path, *, types: bool = False) -> Iterator[str]:
-    """Yield the names of modules of ours that a file imports; with `types` also what the type checker alone imports."""
-    tree, known = ast.parse(file.read_text(encoding="utf-8")), our_modules()
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
+def imported(file: Path, *, types: bool = False) -> Sequence[str]:
+    """Return the modules of ours that a file imports; with `types` also those that only the type checker imports."""
+    tree, known = parsed(file), our_modules()
     guarded = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     guarded = [] if types else guarded
     hidden = {id(node) for block in guarded for node in chain.from_iterable(map(ast.walk, block.body))}
+    names: list[str] = []
     for node in ast.walk(tree):
         if id(node) in hidden:
             continue
-        names: list[str] = []
         if isinstance(node, ast.Import):
-            names = [name.name for name in node.names]
+            names += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
-        yield from (name for name in names if name in known)
+            names += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+    return [name for name in names if name in known]
 
 
-def plugged(file: Path) -> Iterator[str]:
-    """Yield the names of modules of ours that a file may load as plug-ins: those of each group that it declares, or
+@cache
+def plugged(file: Path) -> Sequence[str]:
+    """Return the names of modules of ours that a file may load as plug-ins: those of each group that it declares, or
     imports from where it is declared."""
-    known, tree = our_modules(), ast.parse(file.read_text(encoding="utf-8"))
-    packages = [*_groups(tree).values()]
-    for node in ast.walk(tree):
+    known = our_modules()
+    packages = [*_groups(file).values()]
+    for node in ast.walk(parsed(file)):
         if isinstance(node, ast.ImportFrom) and node.module in known:
-            there = _groups(ast.parse(known[node.module].read_text(encoding="utf-8")))
+            there = _groups(known[node.module])
             packages += [there[name.name] for name in node.names if name.name in there]
-    yield from (name for package in packages for name in known if name.startswith(f"{package}."))
+    return [name for package in packages for name in known if name.startswith(f"{package}.")]
 
 
-def named(file: Path) -> Iterator[str]:
-    """Yield Laurel modules that a file refers to in a string, as in "laurel.agents.dqn:DQN"."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(":") == 1:
-            module = node.value.partition(":")[0]
-            if module in our_modules():
-                yield module
+@cache
+def named(file: Path) -> Sequence[str]:
+    """Return Laurel modules that a file refers to in a string, as in "laurel.agents.dqn:DQN"."""
+    constants = [node.value for node in ast.walk(parsed(file)) if isinstance(node, ast.Constant)]
+    texts = [text for text in constants if isinstance(text, str) and text.count(":") == 1]
+    return [module for text in texts if (module := text.partition(":")[0]) in our_modules()]
 
 
-def _groups(tree: ast.Module) -> dict[str, str]:
+@cache
+def _groups(file: Path) -> Mapping[str, str]:
     """Return the name of each group of plug-ins that a module declares -> the package of those built in."""
     found = {}
-    for node in tree.body:
+    for node in parsed(file).body:
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         if isinstance(value, ast.Call) and ast.unparse(value.func).startswith("Plugins"):
             (name,) = node.targets if isinstance(node, ast.Assign) else [node.target]

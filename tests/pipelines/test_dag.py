@@ -1,10 +1,10 @@
 """dvc.yaml says the same as the code: what a stage reads, what it writes, what it depends on."""
 
-import ast
 import inspect
 import json
 import shlex
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +16,7 @@ from laurel.params.algorithms import PPOParams
 from laurel.params.fields import Section
 from laurel.params.rewards import METHODS, TrialParams
 from laurel.stages.pipeline import JUDGES, PLACES, STAGES
-from our_imports import imported, named, our_modules, plugged
+from our_imports import imported, named, our_modules, parsed, plugged
 from tiny_project import REPOSITORY, STAGE, TINY, Project, read_json
 
 SRC = REPOSITORY / "src"
@@ -93,9 +93,10 @@ def writes_nothing(file: Path) -> bool:
     return not WRITES_NOTHING.keys().isdisjoint({name.as_posix(), name.parts[0]})
 
 
+@cache
 def is_empty(file: Path) -> bool:
     """Whether a module has no more than a docstring."""
-    return len(ast.parse(file.read_text()).body) < 2
+    return len(parsed(file).body) < 2
 
 
 def reached(file: Path, name: str) -> set[Path]:

@@ -6,13 +6,14 @@ import gymnasium as gym
 import infinite_deck
 import numpy as np
 import pytest
-from infinite_deck import HIT, SHAPE, STICK
+from infinite_deck import HIT, SHAPE, STICK, Tables
 
 from laurel.agents.tabular import MonteCarlo, OffPolicyMonteCarlo
 from laurel.arrays import DoubleArray
 from laurel.classics.running import run_episodes
 
 ENVS = 50
+TABLES = 500
 BOOK = {  # the sums from which on figure 5.2 sticks, against an ace, 2, 3 … 10
     0: [17, 13, 13, 12, 12, 12, 17, 17, 17, 17],
     1: [19, 18, 18, 18, 18, 18, 18, 18, 19, 19],
@@ -68,7 +69,7 @@ def test_a_policy_is_evaluated_off_policy_as_in_example_5_4() -> None:
 @pytest.mark.slow
 def test_figure_5_1_is_found_by_prediction() -> None:
     agent = MonteCarlo(*spaces(), gamma=1.0, policy=figure_5_1().reshape(-1, 2), shared=True)
-    run_episodes(gym.make("Blackjack-v1"), agent, ENVS, 0, n_episodes=200_000 // ENVS)
+    run_episodes(Tables(TABLES), agent, TABLES, 0, n_episodes=200_000 // TABLES)
     _, exact = infinite_deck.values(figure_5_1())
     found = (agent.q * agent.fixed).sum(axis=2).reshape(SHAPE)
     visits = agent.updates.sum(axis=2).reshape(SHAPE)
@@ -84,7 +85,7 @@ def test_figure_5_1_is_found_by_prediction() -> None:
 def test_figure_5_2_is_found_by_control() -> None:
     """Wherever the two actions differ by three standard errors of what was seen of them, the better is chosen."""
     agent = MonteCarlo(*spaces(), gamma=1.0, epsilon=0.0, exploring_starts=True, shared=True)
-    run_episodes(gym.make("Blackjack-v1"), agent, ENVS, 0, n_episodes=500_000 // ENVS)
+    run_episodes(Tables(TABLES), agent, TABLES, 0, n_episodes=500_000 // TABLES)
     exact_q, exact_v = infinite_deck.values()
     assert boundaries(exact_q) == BOOK
     q, visits = agent.q.reshape(*SHAPE, 2), agent.updates.reshape(*SHAPE, 2)
