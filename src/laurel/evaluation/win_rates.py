@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -133,20 +133,19 @@ def _elo(returns: DoubleArray, group: IntArray, seed: int) -> list[dict[str, Any
 
 
 def _strengths(returns: DoubleArray, weights: DoubleArray) -> DoubleArray:
-    """Return the Elo of each of K arms (K, D), for D weightings (D, N) of the rows of their returns (N, K)."""
-    rows, targets, counted = [], [], []
+    """Return the Elo of each of K arms (K, D), for D weightings (D, N) of the rows of their returns (N, K).
+
+    Of an ordered pair of arms, all that counts is the weight of the rows in which the first wins; ties count half.
+    """
     k = returns.shape[1]
-    for i, j in combinations(range(k), 2):
-        both = ~np.isnan(returns[:, [i, j]]).any(axis=1)
-        one, other = returns[both, i], returns[both, j]
-        row = np.zeros((len(one), k), dtype=np.float64)
-        row[:, i], row[:, j] = 1.0, -1.0
-        rows.append(row)
-        targets.append(np.where(one == other, 0.5, one > other))
-        counted.append(weights[:, both])
-    counts = np.concatenate(counted, axis=1).T
+    rows, wins = [], []
+    for winner, loser in permutations(range(k), 2):
+        won = 0.5 + 0.5 * np.sign(returns[:, winner] - returns[:, loser])
+        wins.append(weights @ np.nan_to_num(won))
+        rows.append(np.eye(k)[winner] - np.eye(k)[loser])
+    counts = np.array(wins)
     ridges = 1 / (2 * PRIOR**2 * np.maximum(counts.sum(axis=0), 1))
-    fitted = logistic(np.concatenate(rows)[:, 1:], np.concatenate(targets), counts, ridges)
+    fitted = logistic(np.array(rows)[:, 1:], np.ones(len(rows)), counts, ridges)
     return np.concatenate([np.zeros((1, len(weights))), fitted * POINTS])
 
 
