@@ -14,7 +14,7 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.pipeline import Accelerator
 from laurel.params.resolved_arms import served_actors, tuned_together
 from laurel.params.rewards import method_of
-from laurel.stages.preflight import judges_in_training
+from laurel.stages.workload import judges_in_training
 
 
 @dataclass(frozen=True)

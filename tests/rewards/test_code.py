@@ -29,7 +29,7 @@ from laurel.rewards.method import RewardContext, Tried
 from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.sandbox import SandboxError
 from laurel.rewards.stored import StoredRewards
-from laurel.stages.preflight import described
+from laurel.stages.description import described
 from laurel.stages.project import places
 from laurel.training.trial import ShortTraining
 from tiny_project import UNTRACKED, Project, read_json

@@ -364,6 +364,6 @@ def test_calls_per_question_are_shown_next_to_the_questions(
     }
     params = parse_params({**content, "annotate": {**judge, "feedback_seeds": 3}}, "a test")
     context = RewardContext.of(params)
-    told = Online(OnlineParams.model_validate({"form": form})).estimate(context, adapter_for(params.env), tmp_path)
+    told = Online(OnlineParams.model_validate({"form": form})).estimate(context, None, adapter_for(params.env))
     what = "pairs of captions" if form == "ranking" else "captions"
     assert told == f"openai m is asked about {what} while agents are trained: 500 for each agent at most{calls}"

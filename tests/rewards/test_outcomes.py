@@ -12,7 +12,7 @@ import pytest
 from chat_server import chat_server
 from sayings import rollout_of
 
-from laurel.data.captions import Vocabulary
+from laurel.data.captions import Vocabulary, read_vocabulary
 from laurel.data.trajectories import Position
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, DataError
@@ -25,8 +25,8 @@ from laurel.rewards.method import RewardContext
 from laurel.rewards.methods import outcome
 from laurel.rewards.methods.outcome import OutcomeJudge, OutcomeReward, Outcomes, OutcomeTable, collected_outcomes
 from laurel.stages import train_reward
+from laurel.stages.description import described
 from laurel.stages.pipeline import STAGE
-from laurel.stages.preflight import described
 from laurel.stages.project import places
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
@@ -108,6 +108,24 @@ def test_a_chat_model_sees_examples_with_explanations_and_is_asked_once(
     found = quality(project)
     assert (found["judge"], found["simulated"], found["labelled"]) == ("tiny", False, 10)
     assert (found["accuracy"]["value"], found["accuracy"]["of"]) == (1, 165), "without the example"
+
+
+def test_the_estimate_is_of_outcomes_that_were_collected_with_these_params(tmp_path: Path) -> None:
+    asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny"}}
+    project = Project.create(tmp_path / "p", {**GAME, "env": {"id": "laurel/GridWorld-v0"}, **asking})
+
+    def said() -> str:
+        return described(project.params, adapter_for(project.params.env), places(project.path))
+
+    later = "is asked about each distinct outcome of the collected episodes: calls and cost can be estimated once"
+    assert f"outcome: tiny {later}" in said()
+    project.run("collect", "caption")
+    captions, trajectories = project.output("caption"), project.output("collect")
+    outcomes = collected_outcomes(trajectories, captions, adapter_for(project.params.env), 1).texts
+    assert len(outcomes) < len(read_vocabulary(captions).texts)
+    assert f"outcome: tiny is asked about outcomes: {len(outcomes)} calls at most" in said()
+    project.change({"collect.steps": 300})
+    assert f"outcome: tiny {later}" in said()
 
 
 def test_a_classifier_learns_from_as_many_labels(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from laurel.envs import adapter_for
 from laurel.errors import EnvError
 from laurel.rewards.arms import used_label_sets
 from laurel.rewards.method import RewardContext
-from laurel.stages.preflight import described, missing_keys
+from laurel.stages.description import described, missing_keys
 from tiny_project import UNTRACKED, Project
 
 

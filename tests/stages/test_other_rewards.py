@@ -20,7 +20,7 @@ from laurel.params.rewards import method_of
 from laurel.rewards.functions import CaptionReward, ScoredCaptions
 from laurel.rewards.method import RewardContext
 from laurel.rewards.stored import StoredRewards
-from laurel.stages.preflight import described
+from laurel.stages.description import described
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 

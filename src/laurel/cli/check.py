@@ -23,8 +23,9 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from laurel.params import load_params
+    from laurel.stages.description import described
     from laurel.stages.own_files import unknown_to_dvc
-    from laurel.stages.preflight import check_run, described
+    from laurel.stages.preflight import check_run
 
     params = load_params(options.params)
     gold = params.annotate.gold

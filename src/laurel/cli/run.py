@@ -56,7 +56,8 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from laurel.evaluation.summary import METRICS, REPORT, read_metrics, table
     from laurel.params import load_params
-    from laurel.stages.preflight import check_run, described
+    from laurel.stages.description import described
+    from laurel.stages.preflight import check_run
     from laurel.stages.project import REPORTS, places, run_project
 
     folder = Path()

@@ -35,8 +35,9 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from laurel.params import load_params
+    from laurel.stages.description import missing_keys
     from laurel.stages.own_files import unknown_to_dvc
-    from laurel.stages.preflight import check_endings, check_run, missing_keys
+    from laurel.stages.preflight import check_endings, check_run
     from laurel.stages.project import note
     from laurel.tracking.server import configure
 

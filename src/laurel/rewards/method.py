@@ -35,6 +35,7 @@ Source = Literal["trajectories", "captions", "preferences"]
 """An output of a stage before train-reward."""
 QUALITY = "quality.json"
 """File that a method may write into its artefact: the quality of the reward, for the report."""
+LATER = "calls and cost can be estimated once there are captions"
 
 
 @dataclass(frozen=True)
@@ -248,14 +249,15 @@ class Method(ABC, Generic[Own]):
         """
         return None
 
-    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
+    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str | None:
         """Return a line with the questions to a chat model and their cost; None if there are none.
 
         Args:
             context: the other sections that it may read.
+            inputs: the trajectories and captions, without preferences; None if there are none of these params yet.
 
         Raises:
-            DataError: there are no captions yet, or they are damaged.
+            DataError: they are damaged.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""preflight: validate a whole run and describe what it will do, before anything is collected or paid for.
+"""preflight: validate a whole run, before anything is collected or paid for.
 
 Every entry point calls it: the command line before each stage (and so DVC) and before a search, the first step on
 Kubeflow, a submission.
@@ -7,30 +7,21 @@ Loads and asks no language model. The stages themselves check only what they use
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
-from laurel.evaluation.formats import counted
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
-from laurel.params.algorithms import HintsParams
-from laurel.params.annotation import MAIN
-from laurel.params.arms import RANDOM
-from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import chain, method_of
-from laurel.plugins import is_ours
 from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
     from laurel.params.search import Sweep
 
-MOST_SETS = 8
-"""Maximum number of unused label sets that are named."""
 TRAINERS = ("agent.engine", "agent.algorithm", "agent.sb3.algorithm")
 """Params that select the training algorithm; if a search varies them, those of the file need not be valid."""
 
@@ -62,6 +53,8 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     names = list(STAGE)
     ahead = names[names.index(start) :]
     if "train-agents" in ahead:
+        from laurel.stages.workload import judges_of_curricula
+
         _check_agents(params, adapter)
         for judge in judges_of_curricula(params):
             kind_of(params.annotate.of_judge(judge)).check_here()
@@ -151,233 +144,6 @@ def check_parts(params: Params, compiled: int) -> None:
         raise ParamsError(
             f"collect.parts is {params.collect.parts}, but the pipeline was compiled with {compiled}. Compile it again."
         )
-
-
-def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) -> str:
-    """Describe in a few lines what a run will do, with the estimated cost of the annotator.
-
-    Args:
-        params: of the run, all sections; `check_run` accepted them.
-        outputs: names of PLACES -> outputs of stages. With captions of these params the cost is estimated; otherwise
-            only the maximum number of questions is given. With rewards, their possible sum per episode is listed.
-    """
-    from laurel.rewards.arms import skipped_arms, trainers
-    from laurel.rewards.method import RewardContext
-    from laurel.stages.workload import agents_and_steps, questions_in_training, trainings
-    from laurel.training.checks import notes_on_actions
-
-    collect, agent, captions = params.collect, params.agent, outputs["captions"]
-    context = RewardContext.of(params)
-    skipped = skipped_arms(params.arms, context, adapter)
-    arms = [arm for arm in params.arm_names if arm not in skipped]
-    trained = trainings(params, adapter)
-    trained_by = trainers(params.resolved_arms.values())
-    trained_arms = [arm for arm in params.resolved_arms.values() if arm.name in arms]
-    policies = ", ".join(policy.kind for policy in collect.policies)
-    words = "captions made from the observation space alone" if adapter.generic else "its own captions"
-    lines = [
-        ("environment", f"{params.env.id} ({words})"),
-        *(("", line) for line in _endless(params, adapter)),
-        ("collect", f"{collect.steps:,} environment steps (policy: {policies})"),
-        *(("annotate", line) for line in _judge(params, captions)),
-        *(("missing", line) for line in missing_keys(params)),
-        ("arms", ", ".join(arms)),
-        *(("", sentence) for sentence in skipped.values()),
-        *(("train-reward", line) for line in _rewards(params, adapter, captions)),
-        *(("train-reward", line) for line in _paid(params, outputs)),
-        (
-            "train",
-            f"{agents_and_steps(trained)} with {trained_by} ({counted(len(agent.seeds), 'seed')} an arm)",
-        ),
-        *(("", line) for line in questions_in_training(trained)),
-        *(("", line) for line in notes_on_actions(trained_arms, adapter)),
-        ("evaluate", f"{counted(params.evaluate.episodes, 'episode')} for each agent"),
-        *(("", line) for line in _actors(params, adapter)),
-        *(("", line) for line in _interests(params, adapter)),
-    ]
-    return "".join(f"{name:<12} {line}\n" for name, line in lines)
-
-
-def _endless(params: Params, adapter: EnvAdapter) -> list[str]:
-    """Warn about a user's environment without a known limit of its episodes."""
-    from laurel.envs import episode_limit
-
-    if is_ours(type(adapter)) or episode_limit(params.env) is not None:
-        return []
-    return ["Its episodes have no limit: if they may never end, set env.max_episode_steps."]
-
-
-def _judge(params: Params, captions: Path) -> list[str]:
-    """Describe which annotator is asked, how many questions, and the price."""
-    from laurel.stages.workload import pairs_asked
-
-    if not params.judges:
-        return ["nothing, as no arm has a reward learned from preferences"]
-    asking = params.annotate
-    judges = ", ".join(kind_of(voter).title for judge in params.judges for voter in asking.of_judge(judge).voters)
-    judged = f"{judges}: {pairs_asked(params)}"
-    left_over = _left_over(params)
-    if not asking.keeps_responses:
-        return [f"{judged}, in this process and at no cost", *left_over]
-    try:
-        return [judged, *left_over, *_estimated(params, captions)]
-    except DataError:  # they were made with other params, or do not exist yet
-        return [
-            judged,
-            *left_over,
-            "The cost can be estimated once there are captions: laurel annotate --dry-run",
-        ]
-
-
-def missing_keys(params: Params) -> list[str]:
-    """Report what judges lack here, a key or a known price, and who asks them; it may exist where they are asked."""
-    from laurel.agents.actors import judge_asked
-
-    asks: dict[str, list[str]] = {judge: ["pairs"] for judge in params.judges}
-
-    def ask(judge: str | None, for_whom: str) -> None:
-        if judge in params.annotate.everyone and for_whom not in asks.setdefault(judge, []):
-            asks[judge].append(for_whom)
-
-    for name in chain(params.rewards, [name for arm in params.arms if arm.trained for name in arm.reward]):
-        method = method_of(params.rewards[name])
-        ask(method.asked_in_fit(), f"the reward {name}")
-        ask(method.asked_in_training(), f"the reward {name}")
-    for arm in params.arms:
-        if arm.actor is not None:
-            ask(judge_asked(arm.actor, arm.actor_options), f"the actor of {arm.name}")
-    for name, own in params.resolved_arms.items():
-        if own.trained and (hints := _hints(own)):
-            ask(judge_asked(hints.actor, hints.options), f"the hints of {name}")
-    for judge, names in judges_of_curricula(params).items():
-        ask(judge, f"the curriculum of {', '.join(names)}")
-    found: dict[str, list[str]] = {}
-    for judge, whom in asks.items():
-        for voter in params.annotate.of_judge(judge).voters:
-            if note := kind_of(voter).missing_here():
-                found.setdefault(note, []).append(f"{judge} ({', '.join(whom)})")
-    return [f"The judge {', '.join(dict.fromkeys(judges))}: {note}" for note, judges in found.items()]
-
-
-def _left_over(params: Params) -> list[str]:
-    """Warn about label sets that are paid for but used by no agent."""
-    from laurel.rewards.arms import used_label_sets
-    from laurel.rewards.method import RewardContext
-
-    sets = params.annotate.feedback_seeds
-    lines = []
-    for judge, used in used_label_sets(params.resolved_arms.values(), RewardContext.of(params)).items():
-        if left := sorted(set(range(sets)) - used):
-            named = [
-                *map(str, left[:MOST_SETS]),
-                *([f"and {len(left) - MOST_SETS:,} more"] if left[MOST_SETS:] else []),
-            ]
-            which = f"label set{'s' * (len(left) > 1)} {', '.join(named)}"
-            whose = "" if judge == MAIN else f" of the judge {judge}"
-            lines.append(
-                f"No agent learns from {which}{whose}: the agent with seed s learns from set s modulo {sets} "
-                "(annotate.feedback_seeds). Choose other agent.seeds, or fewer sets."
-            )
-    return lines
-
-
-def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
-    """Estimate the language-model usage of untrained actors, from initial states."""
-    from laurel.agents.actor import initial_observations
-    from laurel.agents.actors import make_actor
-    from laurel.agents.hints import make_advisor
-
-    arms = [arm for arm in params.arms if arm.actor not in (None, RANDOM)]
-    hints = {name: hints for name, arm in params.resolved_arms.items() if arm.trained and (hints := _hints(arm))}
-    if not arms and not hints:
-        return []
-    view = initial_observations(params.env, adapter)
-    most = params.evaluate.episodes * len(params.agent.seeds)
-    lines = []
-    for arm in arms:
-        key = f"arms.{arm.name}.agent"
-        actor = make_actor(str(arm.actor), adapter, key, annotate=params.annotate, **arm.actor_options)
-        if cost := actor.estimate(view):
-            lines.append(f"{arm.name}: {cost}; {most:,} episodes in all")
-    for name, one in hints.items():
-        if cost := make_advisor(one.actor, one.options, adapter, params.annotate).estimate(view):
-            lines.append(f"{name}, hints: {cost}; over {one.share:.0%} of its training")
-    return lines
-
-
-def _interests(params: Params, adapter: EnvAdapter) -> list[str]:
-    """Estimate the language-model usage of curricula."""
-    from laurel.envs.tasks import tasks_of
-    from laurel.feedback.interest import KEY, estimate
-
-    lines = []
-    for judge, arms in judges_of_curricula(params).items():
-        cost = estimate(tasks_of(adapter, KEY), params.annotate, judge)
-        lines += [f"{name}, curriculum: {cost}" for name in arms] if cost else []
-    return lines
-
-
-def judges_of_curricula(params: Params) -> dict[str, list[str]]:
-    """Return judges of interesting tasks -> arms whose curricula ask them."""
-    found: dict[str, list[str]] = {}
-    for name, arm in params.resolved_arms.items():
-        if arm.trained and arm.agent.curriculum is not None and (judge := arm.agent.curriculum.interest) is not None:
-            found.setdefault(judge, []).append(name)
-    return found
-
-
-def judges_in_training(params: Params) -> list[str]:
-    """List the judges that are asked during training: by rewards, curricula and hints."""
-    from laurel.agents.actors import judge_asked
-
-    hints = [hints for arm in params.resolved_arms.values() if arm.trained and (hints := _hints(arm))]
-    asked = [method_of(settings).asked_in_training() for settings in params.rewards.values()]
-    asked += [*judges_of_curricula(params), *(judge_asked(one.actor, one.options) for one in hints)]
-    return [judge for judge in dict.fromkeys(asked) if judge is not None]
-
-
-def _hints(arm: Arm) -> HintsParams | None:
-    return arm.agent.settings.hinted_by
-
-
-def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
-    """Estimate the chat-model usage of making rewards, besides preferences."""
-    from laurel.feedback.chat_annotator import ChatAnnotator
-    from laurel.rewards.method import RewardContext
-
-    lines = []
-    for name in chain(params.rewards, [name for arm in params.arms if arm.trained for name in arm.reward]):
-        method = method_of(params.rewards[name])
-        try:
-            line = method.estimate(RewardContext.of(params), adapter, captions)
-        except DataError:  # they do not exist yet
-            line = "questions to a chat model, if any, can be estimated once there are captions"
-        judge = method.asked_in_fit()
-        voters = () if judge is None or is_ours(type(method)) else params.annotate.of_judge(judge).voters
-        if line is None and any(isinstance(kind_of(voter), ChatAnnotator) for voter in voters):
-            line = "asks a chat model, at a cost that its method does not estimate"
-        lines += [f"{name}: {line}"] if line else []
-    return lines
-
-
-def _paid(params: Params, outputs: Mapping[str, Path]) -> list[str]:
-    """Describe how much an episode can earn from rewards made with these params; empty if there are none yet."""
-    from laurel.data.lineage import read_inputs
-    from laurel.stages.reward_warnings import bonus_warnings
-
-    try:
-        used = params.used("seed", "env", "caption", "annotate", "rewards")
-        read_inputs(used, {name: outputs[name] for name in ("trajectories", "reward")})
-        return bonus_warnings(params.resolved_arms.values(), outputs["reward"], outputs["trajectories"])
-    except DataError:  # they were made with other params, or do not exist yet
-        return []
-
-
-def _estimated(params: Params, captions: Path) -> list[str]:
-    from laurel.stages import estimate_annotate
-
-    lines = estimate_annotate.run(params, captions).splitlines()
-    return [line for line in lines if line and line != estimate_annotate.NOTHING]
 
 
 def _check_agents(params: Params, adapter: EnvAdapter) -> None:

@@ -83,3 +83,22 @@ def questions_in_training(trained: Sequence[Training]) -> list[str]:
     """Describe the maximum number of questions to online judges; empty if there are none."""
     most = sum(one.agents * one.questions_each for one in trained)
     return [f"at most {counted(most, 'question')} to online judges during training"] if most else []
+
+
+def judges_of_curricula(params: Params) -> dict[str, list[str]]:
+    """Return judges of interesting tasks -> arms whose curricula ask them."""
+    found: dict[str, list[str]] = {}
+    for name, arm in params.resolved_arms.items():
+        if arm.trained and arm.agent.curriculum is not None and (judge := arm.agent.curriculum.interest) is not None:
+            found.setdefault(judge, []).append(name)
+    return found
+
+
+def judges_in_training(params: Params) -> list[str]:
+    """List the judges that are asked during training: by rewards, curricula and hints."""
+    from laurel.agents.actors import judge_asked
+
+    hints = [hints for arm in params.resolved_arms.values() if arm.trained and (hints := arm.agent.settings.hinted_by)]
+    asked = [method_of(settings).asked_in_training() for settings in params.rewards.values()]
+    asked += [*judges_of_curricula(params), *(judge_asked(one.actor, one.options) for one in hints)]
+    return [judge for judge in dict.fromkeys(asked) if judge is not None]

@@ -85,7 +85,7 @@ class Code(Method[CodeParams]):
                 question.messages(question.sample)
         return None
 
-    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str:
+    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str:
         from laurel.feedback.questions.code import Assignment
 
         own = self.settings

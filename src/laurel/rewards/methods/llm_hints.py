@@ -91,7 +91,7 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
         self._advisor(adapter, context.annotate, context.key(self.settings))
         return None
 
-    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
+    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str | None:
         """Estimate the cost per state from initial states of episodes."""
         return self._advisor(adapter, context.annotate, context.key(self.settings)).estimate(
             initial_observations(context.env, adapter)

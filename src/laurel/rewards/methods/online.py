@@ -59,7 +59,7 @@ class Online(LearningMethod[OnlineParams]):
             "{kind: online, shuffled: true} there."
         )
 
-    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
+    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str | None:
         own = self.settings
         if own.replay:
             return f"labels of {own.replay} count again, and no judge is asked"

@@ -38,7 +38,7 @@ from laurel.params.rewards import OutcomeParams
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.functions import permuted
 from laurel.rewards.logistic import classifier
-from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
+from laurel.rewards.method import LATER, QUALITY, Inputs, Method, PayTable, RewardContext
 from laurel.seeding import generator
 
 TABLE = "outcomes.parquet"
@@ -211,7 +211,7 @@ class ChatJudge(OutcomeJudge):
 
     def estimate(self, texts: Sequence[str] | None) -> str:
         if texts is None:
-            return f"{self.name} is asked about each distinct outcome of the collected episodes"
+            return f"{self.name} is asked about each distinct outcome of the collected episodes: {LATER}"
         longest = sorted(texts, key=len, reverse=True)[: self._settings.labels]  # which ones are shown is drawn later
         question = self._question([Example(text, reached=True) for text in longest])
         return self._kind.asked(question, texts, "is asked about outcomes")
@@ -342,11 +342,12 @@ class Outcome(Method[OutcomeParams]):
             return f"{adapter.env_id} does not say which episodes succeed, so there are no true answers for labels."
         return why
 
-    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        own = self.settings
-        return outcome_judge(own, context, adapter).estimate(
-            read_vocabulary(captions).texts if own.captions == 1 else None
-        )
+    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str | None:
+        own, texts = self.settings, None
+        if inputs is not None:
+            assert inputs.trajectories is not None
+            texts = collected_outcomes(inputs.trajectories, inputs.captions, adapter, own.captions).texts
+        return outcome_judge(own, context, adapter).estimate(texts)
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         assert inputs.trajectories is not None
