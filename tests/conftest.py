@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pkgutil
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -86,6 +87,24 @@ def _warm_workers() -> Iterator[None]:
             lambda names: choose([*names, *modules, *adapters, "pyarrow.pandas_compat"]),
         )
         yield
+
+
+@pytest.fixture(scope="session")
+def _no_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's database without runs, whose tables take it seconds to make."""
+    from mlflow import MlflowClient
+
+    file = tmp_path_factory.mktemp("no_runs") / "mlflow.db"
+    MlflowClient(f"sqlite:///{file}").search_experiments()
+    return file
+
+
+@pytest.fixture
+def database(_no_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have MLflow log to a new database; return its URI."""
+    uri = f"sqlite:///{shutil.copy(_no_runs, tmp_path / 'mlflow.db')}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return uri
 
 
 @pytest.fixture(scope="session")

@@ -286,13 +286,13 @@ def test_processes_of_a_command_write_their_cpu_time(tmp_path: Path) -> None:
     assert 0.3 < sampling.spans(stacks)["busy"] < time.time() - began
 
 
+@pytest.mark.usefixtures("database")
 def test_the_limit_of_mlflow_writes_what_an_agents_run_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
 
     scale = importlib.import_module("scale")
     monkeypatch.setattr(scale, "MOST_METRICS", 3)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     client = MlflowClient()
     experiment = client.create_experiment("e", (tmp_path / "artifacts").as_uri())
     (tmp_path / "agent").mkdir()

@@ -237,13 +237,13 @@ def test_divided_work_of_killed_steps_gives_the_same_result(tmp_path: Path) -> N
         assert lasting(merged) == lasting(direct.output(stage))
 
 
-def test_the_run_in_mlflow_of_a_stopped_pipeline_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_in_mlflow_of_a_stopped_pipeline_ends(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """KFP's exit handler does not run after Ctrl-C."""
     from mlflow import MlflowClient
 
     params = Project.create(tmp_path / "p", {**SMALL, "tracking.enabled": True}).params
-    database = f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
     monkeypatch.setattr(local, "check_run", lambda _: None)
 
     def stopped(**_: Any) -> None:

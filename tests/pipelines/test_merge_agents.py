@@ -113,36 +113,32 @@ def test_shards_that_do_not_fit(direct: Project, tmp_path: Path) -> None:
 
 
 def test_lineage_passes_through_the_merge_step(
-    direct: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    direct: Project, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow import MlflowClient
 
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     shards = shards_of(direct.output("train-agents"), direct.params, tmp_path / "shards")
     for path in shards:
         set_run_facts(path, mlflow_run_id=f"run of {path.name}")
     tracking = direct.params.tracking.model_copy(update={"enabled": True})
     merge(direct, shards, tmp_path / "merged", direct.params.model_copy(update={"tracking": tracking}))
-    tags = MlflowClient(uri).get_run(read_manifest(tmp_path / "merged")["mlflow_run_id"]).data.tags
+    tags = MlflowClient(database).get_run(read_manifest(tmp_path / "merged")["mlflow_run_id"]).data.tags
     assert tags["stage"] == "merge-agents"
     lineage = (tags["upstream.preference.0"], tags["upstream.extrinsic.0"])
     assert lineage == ("run of preference 0,1", "run of extrinsic 0,1")
 
 
 def test_agents_that_could_not_be_logged_are_logged_by_the_merger(
-    direct: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    direct: Project, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow import MlflowClient
 
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     shards = shards_of(direct.output("train-agents"), direct.params, tmp_path / "shards")
     (logged,) = [path for path in shards if "extrinsic" in path.name]
     set_run_facts(logged, mlflow_run_id="there")
     tracking = direct.params.tracking.model_copy(update={"enabled": True})
     merge(direct, shards, tmp_path / "merged", direct.params.model_copy(update={"tracking": tracking}))
-    client = MlflowClient(uri)
+    client = MlflowClient(database)
     parent = read_manifest(tmp_path / "merged")["mlflow_run_id"]
     runs = client.search_runs([client.get_run(parent).info.experiment_id], f"tags.mlflow.parentRunId = '{parent}'")
     assert sorted(run.info.run_name for run in runs) == ["preference seed 0", "preference seed 1"]

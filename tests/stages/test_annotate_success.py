@@ -85,8 +85,8 @@ def test_the_answers_stand_with_the_labels(project: Project, tmp_path: Path) -> 
     assert lasting_content(tmp_path / "merged") == lasting_content(out)
 
 
-def test_a_refused_judge_is_a_failed_run_with_its_figures(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project.path / 'm.db'}")
+@pytest.mark.usefixtures("database")
+def test_a_refused_judge_is_a_failed_run_with_its_figures(project: Project) -> None:
     project.change({**TURNED, "tracking.enabled": True})
     with pytest.raises(RefusedLabelsError):
         project.run("annotate")

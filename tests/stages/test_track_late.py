@@ -42,15 +42,13 @@ def all_runs(uri: str) -> list[Any]:
     return list(client.search_runs([experiment.experiment_id]))
 
 
-def test_evaluate_logs_stages_that_could_not_be_logged(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    uri = f"sqlite:///{project.path / 'late.db'}"
-    monkeypatch.setenv(URI, uri)
+def test_evaluate_logs_stages_that_could_not_be_logged(project: Project, database: str) -> None:
     evaluate.run(
         **STAGE["evaluate"].given(tracked(project.params)),
         **project.inputs("evaluate"),
         output=project.output("evaluate"),
     )
-    runs = {run.info.run_name: run for run in all_runs(uri)}
+    runs = {run.info.run_name: run for run in all_runs(database)}
     env = project.params.env.id
     stages = ("collect", "caption", "annotate", "train-reward", "train-agents", "evaluate")
     agents = [f"{arm} seed {seed}" for arm in ("extrinsic", "preference") for seed in (0, 1)]

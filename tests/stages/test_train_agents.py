@@ -203,7 +203,7 @@ def _refuse(*_: Any) -> None:
 
 @pytest.mark.parametrize("described", [False, True])
 def test_an_error_of_the_operating_system_in_training_is_not_taken_for_mlflows(
-    described: bool, project: Project, monkeypatch: pytest.MonkeyPatch
+    described: bool, project: Project, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def exhausted(*_: Any) -> None:
         raise BlockingIOError(errno.EAGAIN, "no more processes")
@@ -211,8 +211,6 @@ def test_an_error_of_the_operating_system_in_training_is_not_taken_for_mlflows(
     def gone(*_: Any) -> None:
         raise MlflowException("gone")
 
-    database = f"sqlite:///{project.path}/own.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
     monkeypatch.setattr("laurel.pool.Workers.start", exhausted)
     if not described:
         monkeypatch.setattr("laurel.tracking.run.Run.describe", gone)
@@ -225,9 +223,7 @@ def test_an_error_of_the_operating_system_in_training_is_not_taken_for_mlflows(
     assert run.info.status == "FAILED"
 
 
-def test_the_runs_of_a_killed_training_end_if_it_is_not_resumed(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_runs_of_a_killed_training_end_if_it_is_not_resumed(project: Project, database: str) -> None:
     """As after SIGKILL: the stage had no chance to say anything to MLflow."""
 
     class KilledError(Exception):
@@ -236,8 +232,6 @@ def test_the_runs_of_a_killed_training_end_if_it_is_not_resumed(
     def killed(*_: Any) -> None:
         raise KilledError
 
-    database = f"sqlite:///{project.path}/own.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
     project.change({"tracking.enabled": True})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("laurel.pool.Workers.start", killed)

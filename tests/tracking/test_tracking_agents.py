@@ -26,17 +26,16 @@ from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from laurel.training.checkpoint import STATE
 from laurel.training.curve import CURVE, CURVE_SCHEMA
-from tracked import URI, make_params
+from tracked import make_params
 
 BEGAN = 1_700_000_000.0
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+def client(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.setattr(tracking_agents, "LOOK_SECONDS", 0.01)
-    return MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    return MlflowClient(database)
 
 
 PARAMS = make_params(arms=["extrinsic"], agent={"seeds": [0], "steps": 100, "ppo": {"n_envs": 1, "n_steps": 10}})

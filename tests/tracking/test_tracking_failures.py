@@ -183,8 +183,8 @@ def test_refused_labels_stay_refused_where_they_cannot_be_logged(
     assert note.startswith("annotate: nothing or only part was logged to MLflow at ")
 
 
-def test_a_run_that_could_not_be_filled_does_not_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/mlflow.db")
+@pytest.mark.usefixtures("database")
+def test_a_run_that_could_not_be_filled_does_not_go_on(tmp_path: Path) -> None:
     out = Output(tmp_path)
     with Tracker(make_params(), "collect", {}, out).stage_run() as run:
         assert run is not None

@@ -29,9 +29,8 @@ def make_params(**sections: Any) -> Params:
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
-    monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/mlflow.db")
-    return MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+def client(database: str) -> MlflowClient:
+    return MlflowClient(database)
 
 
 def runs(client: MlflowClient) -> list[Run]:

@@ -245,8 +245,8 @@ def test_a_stage_that_is_tried_does_not_compare(project: Project, server: ChatSe
     assert not (project.path / "data" / "leaderboard").exists()
 
 
-def test_compare_logs_a_run_for_each_judge(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project.path / 'm.db'}")
+@pytest.mark.usefixtures("database")
+def test_compare_logs_a_run_for_each_judge(project: Project) -> None:
     project.run("collect", "caption")
     project.change({"tracking.enabled": True})
     asked = grid(project, pairs=5, models=[{"annotator": "scripted"}, {"annotator": "embedding"}])
