@@ -24,13 +24,13 @@ class Rated(Method):
         asked = isinstance(kind_of(context.annotate), ChatAnnotator)
         return None if asked else "it needs a chat model as annotate.annotator."
 
-    def estimate(self, context, inputs, adapter):
+    def estimate(self, context, collected, adapter):
         from laurel.data.captions import read_vocabulary
         from laurel.feedback.annotator_kind import kind_of
 
-        if inputs is None:  # nothing is collected yet
+        if collected is None:  # nothing is collected yet
             return "a chat model is asked about each caption"
-        texts = list(read_vocabulary(inputs.captions).texts)
+        texts = list(read_vocabulary(collected.captions).texts)
         return kind_of(context.annotate).asked(_question(adapter), texts, "is asked for ratings")
 
     def fit(self, context, inputs, adapter, seed, place):

@@ -20,7 +20,7 @@ from laurel.errors import AnnotationError
 from laurel.feedback.questions.score import ScoreQuestion
 from laurel.params import EnvParams, parse_params
 from laurel.params.rewards import method_of
-from laurel.rewards.method import Inputs, RewardContext
+from laurel.rewards.method import Collected, RewardContext
 from laurel.rewards.methods.score import (
     SHRINKAGE,
     ScoreParams,
@@ -182,7 +182,9 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
         project.run("collect", "caption", "annotate")
         params = project.params
         settings, context = params.rewards["grades"], RewardContext.of(params)
-        estimate = method_of(settings).estimate(context, Inputs(**project.inputs("train-agents")), context.adapter)
+        estimate = method_of(settings).estimate(
+            context, Collected(project.output("collect"), project.output("caption")), context.adapter
+        )
         assert estimate is not None
         assert "tiny is asked for scores: 12 calls at most without follow-ups" in estimate
         monkeypatch.setattr("laurel.feedback.chat_annotator.progress", shown)

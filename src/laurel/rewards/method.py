@@ -99,6 +99,14 @@ class Inputs:
 
 
 @dataclass(frozen=True)
+class Collected:
+    """Directories of what was collected, for estimates before annotation."""
+
+    trajectories: Path
+    captions: Path
+
+
+@dataclass(frozen=True)
 class RewardContext:
     """The sections of params that a method may read besides its own: rewards are made again when they change."""
 
@@ -249,12 +257,12 @@ class Method(ABC, Generic[Own]):
         """
         return None
 
-    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str | None:
+    def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str | None:
         """Return a line with the questions to a chat model and their cost; None if there are none.
 
         Args:
             context: the other sections that it may read.
-            inputs: the trajectories and captions, without preferences; None if there are none of these params yet.
+            collected: None if there is nothing yet that was collected with these params.
 
         Raises:
             DataError: they are damaged.

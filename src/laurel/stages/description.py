@@ -21,7 +21,7 @@ from laurel.stages.workload import agents_and_steps, judges_of_curricula, pairs_
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-    from laurel.rewards.method import Inputs
+    from laurel.rewards.method import Collected
 
 MOST_SETS = 8
 """Maximum number of unused label sets that are named."""
@@ -197,11 +197,11 @@ def _rewards(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) -
     from laurel.feedback.chat_annotator import ChatAnnotator
     from laurel.rewards.method import RewardContext
 
-    inputs = _collected(params, outputs)
+    collected = _collected(params, outputs)
     lines = []
     for name in chain(params.rewards, [name for arm in params.arms if arm.trained for name in arm.reward]):
         method = method_of(params.rewards[name])
-        line = method.estimate(RewardContext.of(params), inputs, adapter)
+        line = method.estimate(RewardContext.of(params), collected, adapter)
         judge = method.asked_in_fit()
         voters = () if judge is None or is_ours(type(method)) else params.annotate.of_judge(judge).voters
         if line is None and any(isinstance(kind_of(voter), ChatAnnotator) for voter in voters):
@@ -210,17 +210,17 @@ def _rewards(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) -
     return lines
 
 
-def _collected(params: Params, outputs: Mapping[str, Path]) -> Inputs | None:
+def _collected(params: Params, outputs: Mapping[str, Path]) -> Collected | None:
     """Return trajectories and captions of these params, for an estimate; None if there are none."""
     from laurel.data.lineage import read_inputs
-    from laurel.rewards.method import Inputs
+    from laurel.rewards.method import Collected
 
     sources = ("trajectories", "captions")
     try:
         read_inputs(params.used("seed", "env", "collect", "caption"), {name: outputs[name] for name in sources})
     except DataError:
         return None
-    return Inputs(outputs["captions"], outputs["preferences"], outputs["reward"], outputs["trajectories"])
+    return Collected(**{name: outputs[name] for name in sources})
 
 
 def _paid(params: Params, outputs: Mapping[str, Path]) -> list[str]:

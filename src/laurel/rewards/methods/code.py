@@ -26,7 +26,7 @@ from laurel.params.fields import Count, NonNegative
 from laurel.params.rewards import RewardParams, TrialParams
 from laurel.rewards.base import Reward
 from laurel.rewards.code import load, program
-from laurel.rewards.method import QUALITY, Inputs, Method, Program, RewardContext
+from laurel.rewards.method import QUALITY, Collected, Inputs, Method, Program, RewardContext
 from laurel.rewards.sandbox import PACKAGE
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Code(Method[CodeParams]):
                 question.messages(question.sample)
         return None
 
-    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str:
+    def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str:
         from laurel.feedback.questions.code import Assignment
 
         own = self.settings

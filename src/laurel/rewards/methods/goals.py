@@ -30,7 +30,7 @@ from laurel.feedback.yes_no import probability
 from laurel.llm.encoder import load_encoder
 from laurel.params.rewards import RewardParams
 from laurel.rewards.base import UNPAID, Reward, Steps
-from laurel.rewards.method import LATER, QUALITY, Inputs, Method, RewardContext
+from laurel.rewards.method import LATER, QUALITY, Collected, Inputs, Method, RewardContext
 from laurel.seeding import generator
 
 
@@ -259,14 +259,16 @@ class Goals(Method[GoalsParams]):
             kind_of(context.annotate).check(adapter)
         return None
 
-    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str | None:
+    def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str | None:
         kind = kind_of(context.annotate)
         if not isinstance(kind, ChatAnnotator):
             return None
-        if inputs is None:
+        if collected is None:
             return f"{kind.model_name} is asked for goals in captions: {LATER}"
         question: Question[Any, Any] = _question(self.settings, kind, adapter)
-        return kind.asked(question, _items(read_vocabulary(inputs.captions).texts, self.settings), "is asked for goals")
+        return kind.asked(
+            question, _items(read_vocabulary(collected.captions).texts, self.settings), "is asked for goals"
+        )
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         texts = list(read_vocabulary(inputs.captions).texts)

@@ -26,7 +26,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.params.annotation import AnnotateParams, BudgetParams
 from laurel.params.rewards import RewardParams
 from laurel.rewards.base import UNPAID, Memoryless, Reward, Steps
-from laurel.rewards.method import Inputs, Method, RewardContext
+from laurel.rewards.method import Collected, Inputs, Method, RewardContext
 
 CONFIG = "config.json"
 SHUFFLED = "shuffled"
@@ -91,7 +91,7 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
         self._advisor(adapter, context.annotate, context.key(self.settings))
         return None
 
-    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str | None:
+    def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str | None:
         """Estimate the cost per state from initial states of episodes."""
         return self._advisor(adapter, context.annotate, context.key(self.settings)).estimate(
             initial_observations(context.env, adapter)

@@ -19,7 +19,7 @@ from laurel.feedback.success import aims_elsewhere, success_questions
 from laurel.params.annotation import AnnotateParams
 from laurel.params.rewards import OnlineParams, RewardParams
 from laurel.rewards.base import LearningReward, Reward
-from laurel.rewards.method import AgentsReward, Inputs, LearningMethod, PayTable, RewardContext
+from laurel.rewards.method import AgentsReward, Collected, Inputs, LearningMethod, PayTable, RewardContext
 
 
 class Online(LearningMethod[OnlineParams]):
@@ -59,7 +59,7 @@ class Online(LearningMethod[OnlineParams]):
             "{kind: online, shuffled: true} there."
         )
 
-    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str | None:
+    def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str | None:
         own = self.settings
         if own.replay:
             return f"labels of {own.replay} count again, and no judge is asked"

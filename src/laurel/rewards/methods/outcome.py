@@ -38,7 +38,7 @@ from laurel.params.rewards import OutcomeParams
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.functions import permuted
 from laurel.rewards.logistic import classifier
-from laurel.rewards.method import LATER, QUALITY, Inputs, Method, PayTable, RewardContext
+from laurel.rewards.method import LATER, QUALITY, Collected, Inputs, Method, PayTable, RewardContext
 from laurel.seeding import generator
 
 TABLE = "outcomes.parquet"
@@ -342,11 +342,10 @@ class Outcome(Method[OutcomeParams]):
             return f"{adapter.env_id} does not say which episodes succeed, so there are no true answers for labels."
         return why
 
-    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str | None:
+    def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str | None:
         own, texts = self.settings, None
-        if inputs is not None:
-            assert inputs.trajectories is not None
-            texts = collected_outcomes(inputs.trajectories, inputs.captions, adapter, own.captions).texts
+        if collected is not None:
+            texts = collected_outcomes(collected.trajectories, collected.captions, adapter, own.captions).texts
         return outcome_judge(own, context, adapter).estimate(texts)
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:

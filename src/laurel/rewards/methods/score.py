@@ -29,7 +29,7 @@ from laurel.params.fields import Count
 from laurel.params.rewards import RewardParams
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import ScoredCaptions
-from laurel.rewards.method import LATER, QUALITY, Inputs, Method, PayTable, RewardContext
+from laurel.rewards.method import LATER, QUALITY, Collected, Inputs, Method, PayTable, RewardContext
 from laurel.rewards.text_pairs import paired_rate
 from laurel.seeding import generator
 
@@ -212,13 +212,13 @@ class Score(Method[ScoreParams]):
             kind_of(context.annotate).check(adapter)
         return None
 
-    def estimate(self, context: RewardContext, inputs: Inputs | None, adapter: EnvAdapter) -> str | None:
+    def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str | None:
         own, kind = self.settings, score_judge(self.settings, context, adapter)
         if not isinstance(kind, ChatAnnotator):
             return None
-        if inputs is None:
+        if collected is None:
             return f"{kind.model_name} is asked for scores of captions: {LATER}"
-        texts = read_segments(inputs.captions).texts
+        texts = read_segments(collected.captions).texts
         groups = drawn_groups(len(texts), own.size, own.n_groups, 0)
         items = [tuple(texts[i] for i in group) for group in groups.tolist()]
         return kind.asked(question_of(own, context, adapter, groups.shape[1]), items, "is asked for scores")
