@@ -212,6 +212,7 @@ def test_labels_of_a_simulated_judge_are_called_simulated(words_only):
         ("length", [note], True),
         ("length", [f"Judge teacher: {note}"], True),
         ("embedding (MiniLM)", [f"Judge teacher: {note}"], False),
+        ("embedding (MiniLM)", ["The labels are simulated: the arm online learned from length, not from a"], False),
     ):
         page = Page(render(dataclasses.replace(words_only, annotation={"annotator": who, "ok": 1}, notes=notes)))
         assert ("simulated teacher" in page.text) == said

@@ -23,11 +23,13 @@ def on_simulated(notes: Iterable[str]) -> list[str]:
 
 
 def are_simulated(notes: Iterable[str], annotator: str | None) -> bool:
-    """Whether notes say that labels are simulated: any, or an annotator's, as its judge's name comes first where there
-    are several.
+    """Whether notes say that collected labels are simulated: any, or an annotator's, as its judge's name comes first
+    where there are several. Labels during an arm's training are not meant, which another judge may give.
 
     >>> are_simulated([f"Judge teacher: {simulated_labels('scripted')}"], "scripted"), are_simulated([], "scripted")
     (True, False)
+    >>> are_simulated([simulated_labels_of("online", "scripted")], "embedding")
+    False
     """
     own = simulated_labels(str(annotator))
-    return any(note.startswith(_BEGIN) or note.endswith(own) for note in notes)
+    return any(note.startswith(f"{_BEGIN}, ") or note.endswith(own) for note in notes)
