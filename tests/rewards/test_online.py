@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -26,13 +27,15 @@ from laurel.feedback.question_queue import CLOSED, READY, TRIES, Item, QuestionQ
 from laurel.feedback.responders import make_responder
 from laurel.llm.budget import Budget
 from laurel.params import Params, parse_params
+from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import OnlineParams
 from laurel.rewards import online, online_fit
 from laurel.rewards.base import Reward
 from laurel.rewards.judging import _answer
 from laurel.rewards.method import AgentsReward, RewardContext
 from laurel.rewards.methods.online import Online
-from laurel.rewards.online_artefact import read_labels, read_made, read_rows
+from laurel.rewards.online_artefact import read_labels, read_made, read_rows, save
+from laurel.stages.accounts import annotated
 from laurel.training.checks import check_agents
 from laurel.training.task import Task
 from minimal_params import MINIMAL
@@ -313,6 +316,20 @@ def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:
     assert [row["p"] for row in read_labels(one / "reward" / NAME)][:3]
     weights = [load_file(place / "reward" / NAME / "model.safetensors") for place in (one, other)]
     assert any((weights[0][key] != weights[1][key]).any() for key in weights[0])
+
+
+def test_questions_that_the_judge_left_open_are_not_counted_as_labels(tmp_path: Path) -> None:
+    """Of two agents, each with a label of its own, a common one, and a question to which there was no opinion."""
+    unanswered = {"asked": 0, "step": 0, "second": "", "status": "abstain", "answers": ""}
+    answered = {**unanswered, "status": "ok", "p": 1.0}
+    for seed in (0, 1):
+        labels = [{**answered, "first": text} for text in ("a", f"of {seed}")]
+        place = tmp_path / str(seed) / "reward" / NAME
+        place.mkdir(parents=True)
+        save(place, None, {"labels": 2, "questions": 3}, [*labels, {**unanswered, "first": "b"}], [])
+    arm = SimpleNamespace(name="online")
+    account = annotated([(cast(Arm, arm), seed, tmp_path / str(seed)) for seed in (0, 1)])["online"]
+    assert (account["questions"], account["labels"], account["distinct_labels"]) == (3, 2, 3)
 
 
 def test_unsupported_questions_are_refused_before_training(tmp_path: Path) -> None:

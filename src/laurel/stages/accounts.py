@@ -46,7 +46,7 @@ def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
                     "simulated": bool(config.get("simulated")),
                     "questions": float(config["questions"]),
                     "labels": float(config["labels"]),
-                    "distinct": {(row["first"], row["second"]) for row in labels},
+                    "distinct": {(row["first"], row["second"]) for row in labels if row["p"] is not None},
                     "dropped": float(rows[-1]["dropped"]) if rows else 0.0,
                     "coverage": config.get("coverage"),  # agents of an earlier version have none
                     "lag": float(np.mean(lags)) if lags else None,
@@ -59,7 +59,7 @@ def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
 
 
 def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the means over agents, and about how many distinct questions they have labels."""
+    """Return the means over agents, and the number of distinct questions about which they have labels."""
 
     def mean(key: str) -> float | None:
         known = [one[key] for one in accounts if one[key] is not None]
