@@ -27,6 +27,8 @@ from laurel.feedback.question_queue import CLOSED, READY, TRIES, Item, QuestionQ
 from laurel.feedback.responders import make_responder
 from laurel.llm.budget import Budget
 from laurel.params import Params, parse_params
+from laurel.params.arm_infos import arm_infos
+from laurel.params.arms import ArmParams
 from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import OnlineParams
 from laurel.rewards import online, online_fit
@@ -316,6 +318,13 @@ def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:
     assert [row["p"] for row in read_labels(one / "reward" / NAME)][:3]
     weights = [load_file(place / "reward" / NAME / "model.safetensors") for place in (one, other)]
     assert any((weights[0][key] != weights[1][key]).any() for key in weights[0])
+
+
+def test_an_arm_of_shuffled_answers_is_a_control_and_says_so() -> None:
+    rewards = {"right": OnlineParams(kind="online"), "wrong": OnlineParams(kind="online", shuffled=True)}
+    right, wrong = arm_infos(tuple(ArmParams(name=name, reward={name: 1.0}) for name in rewards), rewards)
+    assert (right.role, wrong.role) == ("method", "control")
+    assert wrong.label == f"{right.label}, assigned to the wrong questions"
 
 
 def test_questions_that_the_judge_left_open_are_not_counted_as_labels(tmp_path: Path) -> None:

@@ -29,6 +29,12 @@ class Online(LearningMethod[OnlineParams]):
     summary = "a judge's labels of captions during the agent's training"
     Settings = OnlineParams
 
+    def __init__(self, settings: OnlineParams) -> None:
+        super().__init__(settings)
+        if settings.shuffled:
+            self.role = "control"
+            self.summary = f"{Online.summary}, assigned to the wrong questions"
+
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         return self.settings.judge
 
