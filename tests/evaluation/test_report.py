@@ -78,6 +78,14 @@ def test_what_is_unknown_of_a_rewards_captions_is_not_shown(words_only, vocabula
     assert "reward met" not in text
 
 
+def test_a_reward_learned_during_training_is_said_to_be_one_agents(words_only):
+    learned = dataclasses.replace(words_only, learned_by="the agent of online with seed 3")
+    said = (
+        "1 was listed by the environment but not met. They are those of the agent of online with seed 3, up to the last"
+    )
+    assert said in Page(render(learned)).text
+
+
 def test_labelled_pairs_can_be_judged_by_a_person(words_only):
     page = Page(render(words_only))
     assert "2 labelled pairs, with what was answered" in page.text

@@ -107,13 +107,15 @@ class ReportContent:
     animation_of: str = ""
     """The arm that the animation shows after training."""
     vocabulary: pd.DataFrame | None = None
-    """A caption a row: id, text, reward, spread, count (0: listed, never met in collection)."""
+    """A caption a row: id, text, reward, spread, count (0: listed, never met)."""
     threshold: float | None = None
     """Reward above which a caption is paid for."""
     normalised: bool = True
     """Whether these rewards are normalised."""
     pays_for: str = "caption"
     """What has these rewards: a caption or an outcome."""
+    learned_by: str = ""
+    """The agent that learned these rewards during its training, in words; empty if they were made beforehand."""
     rank: Mapping[str, Any] | None = None
     """How the learned reward ranks episodes, as `statistics.rank_agreement` gives it."""
     annotation: Mapping[str, Any] | None = None

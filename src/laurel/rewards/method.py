@@ -175,13 +175,15 @@ class PayTable:
     spreads: FloatArray
     """Uncertainty of each (standard deviation); 0 if unknown."""
     counts: IntArray
-    """How often collection met each text; 0 for all if unknown."""
+    """How often collection met each text, or the agent that learned the reward; 0 for all if unknown."""
     threshold: float
     """The reward at the requested quantile: shaping uses the excess over it."""
     normalised: bool = True
     """Whether rewards are in units of their spread over captions; False: as they were answered."""
     of: Literal["caption", "outcome"] = "caption"
     """What the texts are: captions, or outcomes, of which an episode is paid one, at its end."""
+    learned_by: str = ""
+    """The agent that learned the reward during its training, in words; empty if it was made beforehand."""
 
     @classmethod
     def of_captions(cls, place: Path, quantile: float) -> PayTable:
@@ -201,7 +203,7 @@ class Method(ABC, Generic[Own]):
 
     kind: ClassVar[str]
     """Its name, the same as that of its module or entry point."""
-    role: ClassVar[Role] = "method"
+    role: Role = "method"
     """Role of arms with its reward: method, control or bound."""
     summary: str
     """Short description of the reward, for the report."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -329,6 +329,7 @@ def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTa
     if isinstance(method_of(stored.settings[name]), LearningMethod):
         place = own_reward(agents / watched.name / seed_folder(seed), name)
         table = method_of(stored.settings[name]).table(place, watched.shaping.quantile)
+        table = replace(table, learned_by=f"the agent of {watched.name} with seed {seed}") if table else None
     else:
         table = stored.table(name, watched.shaping.quantile, seed)
     return table, {**own, **beside}

@@ -150,6 +150,7 @@ def rendered(found: Findings, figures: Mapping[str, str], films: Films, out: Out
         threshold=table.threshold if table else None,
         normalised=table.normalised if table else True,
         pays_for=table.of if table else "caption",
+        learned_by=table.learned_by if table else "",
         rank=found.rank,
         annotation={"annotator": metrics["annotator"], **metrics["annotation"]}
         if judges_of(sections["arms"], sections["rewards"])
