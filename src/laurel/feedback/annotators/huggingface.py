@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator_kind import is_directory
 from laurel.feedback.chat_annotator import ChatAnnotator
-from laurel.feedback.prompt import Prompt
+from laurel.feedback.prompt import Prompt, load_prompt
 from laurel.llm.budget import Budget
 from laurel.llm.chat import ChatModel, ChatRequest, Identity, RefusedError
 from laurel.llm.damage import damaged
@@ -60,8 +60,7 @@ class HuggingFaceKind(ChatAnnotator):
         if not prompt.choices:
             raise AnnotationError(
                 "annotate.huggingface.mode is score, which compares the probabilities of given answers, but the prompt "
-                f"{prompt.name} asks for an answer in words. Set the mode to generate, or "
-                "annotate.language_model.prompt to answer_only."
+                f"{prompt.label} asks for an answer in words. Set the mode to generate{_another(prompt)}."
             )
         return True
 
@@ -95,6 +94,13 @@ class HuggingFaceKind(ChatAnnotator):
             text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
             total += len(tokenizer(text, add_special_tokens=False)["input_ids"])
         return total, "by the model's tokenizer"
+
+
+def _another(prompt: Prompt) -> str:
+    """Return in words which prompts of the same kind of question the mode `score` can use; empty if none."""
+    fit = [name for name in prompt.form.packaged if load_prompt(name, prompt.form).choices]
+    setting = "annotate.language_model.prompt" if prompt.form.kind == "pair" else "that prompt"
+    return f", or {setting} to {' or '.join(fit)}" if fit else ""
 
 
 ANNOTATOR = HuggingFaceKind
