@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,15 @@ def test_a_stored_reward_that_was_changed_is_refused(rewarded: Project, tmp_path
     weights.write_bytes(bytes(weights.stat().st_size))
     with pytest.raises(DataError, match=r"is not what laurel train-reward wrote|holds other files"):
         method_of(stored(project)).check(context, context.adapter)
+
+
+def test_a_reward_that_each_agent_learns_is_refused(rewarded: Project, tmp_path: Path) -> None:
+    project = rewarded.copy(tmp_path / "p")
+    project.change({"arms": {"online": {"reward": "online"}}})
+    project.run("annotate", "train-reward")
+    context = RewardContext.of(project.params)
+    with pytest.raises(DataError, match=r"its reward online is learned while agents are trained, and each agent has"):
+        method_of(stored(project, name="online")).check(context, context.adapter)
 
 
 @pytest.fixture
@@ -165,6 +175,9 @@ def test_places_that_cannot_be_written_are_refused_before_anything_is_played(
     ):
         with pytest.raises(DataError, match=sentence):
             transfer.transfer(sources, work, output, "laurel transfer", print, train=False)
+    no_reward = [replace(source, arm=replace(source.arm, reward={"gone": 1.0})) for source in sources]
+    with pytest.raises(DataError, match=r"data/reward: holds no reward gone"):
+        transfer.transfer(no_reward, tmp_path, tmp_path / "page.md", "laurel transfer", print)
     assert not played
     assert sorted(agents.rglob("*")) == content
 

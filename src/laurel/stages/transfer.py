@@ -37,6 +37,7 @@ from laurel.params.resolved_arms import Arm
 from laurel.pool import Job, prepare_worker, run_jobs
 from laurel.progress import progress
 from laurel.rewards.method import RewardContext
+from laurel.rewards.methods.stored import Stored, StoredParams
 from laurel.seeding import derive_seed, seed_folder
 from laurel.stages.pipeline import PLACES, STAGES
 from laurel.stages.project import REPORTS, run_project, up_to_date
@@ -126,12 +127,15 @@ def transfer(
         train: False computes only the diagonal of the rewards' matrix, so that nothing is trained.
 
     Raises:
-        DataError: agents of one run do not fit the environment of another, or the output or the folder `work` cannot be
-            written or lies in a stage's output.
+        DataError: agents of one run do not fit the environment of another, a reward is not one for all agents, or the
+            output or the folder `work` cannot be written or lies in a stage's output.
         StageError: a training run failed, and has printed why; finished ones are kept.
     """
     prepare(output.parent, output)
     prepare(work, work)
+    for source in sources if train else ():
+        context = RewardContext.of(source.params)
+        Stored(StoredParams(**_stored(source))).check(context, context.adapter)
     agents = _agents(sources, work / "agents")
     rewards: dict[str, dict[str, Any]] = {source.name: {} for source in sources}
     for origin in sources:
@@ -175,7 +179,6 @@ def page(found: Mapping[str, Any]) -> str:
     def rows(matrix: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
         return [[origin, *(brief(of_origin.get(name)) for name in names)] for origin, of_origin in matrix.items()]
 
-    arms = ", ".join(dict.fromkeys(found["arms"].values()))
     trained = all(name in of_origin for of_origin in found["rewards"].values() for name in names)
     whole = "" if trained else "; nothing was trained for the other cells (--agents-only)"
     alike = [
@@ -183,12 +186,12 @@ def page(found: Mapping[str, Any]) -> str:
         "that are paid them in one environment do not differ."
         for some in found["same_weights"]
     ]
-    seeds = ", ".join(str(n) for n in dict.fromkeys(found["seeds"].values()))
     parts = [
         "# Transfer between environments",
-        f"`{found['command']}`, {found['date']}, Laurel {found['version']}. Arm {arms}, {seeds} seeds; rows: made or "
-        "trained there; columns: tried there. Success of fresh episodes, or the return where an environment has no "
-        "notion of success, with 95% intervals over seeds, and how many seeds solved the task.",
+        f"`{found['command']}`, {found['date']}, Laurel {found['version']}. Arm "
+        f"{_by_run(found['arms'])}, {_by_run(found['seeds'])} seeds; rows: made or trained there; "
+        "columns: tried there. Success of fresh episodes, or the return where an environment has no notion of success, "
+        "with 95% intervals over seeds, and how many seeds solved the task.",
         "## Rewards: new agents, trained on another environment's reward",
         markdown(["reward made in", *names], rows(found["rewards"])),
         *alike,
@@ -200,15 +203,24 @@ def page(found: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _by_run(values: Mapping[str, object]) -> str:
+    """Return the value of all runs, or each with the runs that have it.
+
+    >>> _by_run({"a": 2, "b": 2}), _by_run({"a": 2, "b": 3, "c": 2})
+    ('2', '2 (a, c), 3 (b)')
+    """
+    runs: dict[str, list[str]] = {}
+    for name, value in values.items():
+        runs.setdefault(str(value), []).append(name)
+    return ", ".join(value if len(runs) == 1 else f"{value} ({', '.join(names)})" for value, names in runs.items())
+
+
 # -- rewards --------------------------------------------------------------------------------------
 def _trained(origin: Source, target: Source, folder: Path) -> dict[str, Any]:
     """Train agents in the target on the origin's reward, with the target's settings; return their results."""
     content = dict(read_mapping(target.folder / "params.yaml"))
     own = next(arm for arm in target.params.arms if arm.name == target.arm.name)
-    (name,) = origin.arm.reward
-    stored = {"kind": "stored", "path": str(origin.reward), "name": name}
-    stored["digest"] = str(read_manifest(origin.reward, "train-reward")["digest"])
-    content["rewards"] = {TRANSFERRED: stored}
+    content["rewards"] = {TRANSFERRED: _stored(origin)}
     content["arms"] = {TRANSFERRED: _arm(own)}
     content["evaluate"] = {**(content.get("evaluate") or {}), "animation_steps": 0}
     folder.mkdir(parents=True, exist_ok=True)
@@ -218,6 +230,13 @@ def _trained(origin: Source, target: Source, folder: Path) -> dict[str, Any]:
     run_project(file, folder)
     reports = folder / REPORTS
     return _summary(pd.read_parquet(reports / RESULTS), target, pd.read_csv(reports / CURVES))
+
+
+def _stored(origin: Source) -> dict[str, str]:
+    """Return the settings of the reward that a run made."""
+    (name,) = origin.arm.reward
+    digest = str(read_manifest(origin.reward, "train-reward")["digest"])
+    return {"kind": "stored", "path": str(origin.reward), "name": name, "digest": digest}
 
 
 def _same_weights(sources: Sequence[Source]) -> list[list[str]]:

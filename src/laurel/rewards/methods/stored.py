@@ -13,7 +13,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, closest
 from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward
-from laurel.rewards.method import Inputs, Method, PayTable, Program, RewardContext
+from laurel.rewards.method import Inputs, LearningMethod, Method, PayTable, Program, RewardContext
 from laurel.rewards.stored import StoredRewards
 
 MADE, CONFIG = "made", "config.json"
@@ -66,7 +66,7 @@ def _made(own: StoredParams) -> tuple[RewardParams, Path]:
     """Return the settings and directory of the named reward.
 
     Raises:
-        DataError: it is missing, was modified, does not match the digest, or is made separately for each seed.
+        DataError: it is missing, was modified, does not match the digest, or is made separately for each seed or agent.
     """
     path = Path(own.path)
     manifest = checked_manifest(path, "train-reward")
@@ -80,7 +80,13 @@ def _made(own: StoredParams) -> tuple[RewardParams, Path]:
         raise DataError(
             f"{path}: its reward {own.name} is made separately for each agent's seed, so there is no single one to use."
         )
-    return rewards.settings[own.name], path / own.name
+    settings = rewards.settings[own.name]
+    if isinstance(method_of(settings), LearningMethod):
+        raise DataError(
+            f"{path}: its reward {own.name} is learned while agents are trained, and each agent has its own, so there "
+            "is no single one to use."
+        )
+    return settings, path / own.name
 
 
 def _method(place: Path) -> Method[Any]:
