@@ -21,6 +21,7 @@ from laurel.errors import AnnotationError, DataError, ParamsError, TrainingError
 from laurel.feedback.question import Reading
 from laurel.feedback.questions.code import Assignment, CodeQuestion, Written
 from laurel.params import EnvParams
+from laurel.params.arm_infos import arm_infos
 from laurel.params.rewards import TrialParams
 from laurel.rewards import code
 from laurel.rewards.base import UNPAID, Reward, Steps
@@ -230,6 +231,10 @@ def test_a_simulated_writer_says_so_in_manifest_and_plan(simulated: Project) -> 
     plan = described(simulated.params, ADAPTER, places(simulated.path))
     assert f"{who} writes 2 rounds of 3 functions" in plan
     assert "at no cost; it ignores what earlier rounds found" in plan
+    params = simulated.params
+    labels = {info.label for info in arm_infos(params.arms, params.rewards) if info.rewards}
+    assert labels
+    assert not any("language model" in label for label in labels), "in the table of arms"
 
 
 def test_the_same_seed_writes_the_same_reward(simulated: Project, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Code(Method[CodeParams]):
     """Stores the best function, and the results of all functions."""
 
     kind = "code"
-    summary = "a function written by a language model"
+    summary = "a function written by the annotator"
     Settings = CodeParams
     asks = True
     reads = ("trajectories",)
