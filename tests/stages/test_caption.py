@@ -153,6 +153,17 @@ def test_a_generic_adapter_is_reported(tmp_path: Path) -> None:
     assert note.startswith("Pendulum-v1 has no adapter, so")
 
 
+def test_captions_that_cannot_name_the_action_are_reported(tmp_path: Path, trajectories: Path) -> None:
+    """Such as those of an environment of one's own, whose adapter has not asked for the action."""
+    params = make_params("laurel/BallGame-v0", with_action=True)
+    STAGE["collect"].run(params, output=tmp_path / "t")
+    STAGE["caption"].run(params, trajectories=tmp_path / "t", output=tmp_path / "c")
+    (note,) = read_manifest(tmp_path / "c")["notes"]
+    assert note.startswith("caption.with_action has no effect: captions of laurel/BallGame-v0 are the same")
+    STAGE["caption"].run(make_params(with_action=True), trajectories=trajectories, output=tmp_path / "named")
+    assert not read_manifest(tmp_path / "named")["notes"]
+
+
 def test_an_adapter_without_captions(tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.envs.minigrid.MiniGridAdapter.describe", lambda self, event: "")
     STAGE["caption"].run(make_params(segment_length=2), trajectories=trajectories, output=tmp_path / "c")

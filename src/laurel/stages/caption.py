@@ -14,6 +14,10 @@ from laurel.tracking.run import Run
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
+    from laurel.envs.base import EnvAdapter, Transitions
+
+BATCH = 2**14
+"""Number of steps that are captioned at a time, which bounds the adapter's memory."""
 
 
 def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajectories: Path, output: Path) -> None:
@@ -63,8 +67,13 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
         shards = 0
         with progress(total, "caption", "steps") as advance:
             for transitions, position in read_ahead(read_trajectories(trajectories)):
-                rows = range(0, len(transitions), 2**14)  # bounds the adapter's memory per batch
-                ids = np.concatenate([captioner.ids(transitions[row : row + 2**14]) for row in rows])
+                rows = range(0, len(transitions), BATCH)
+                ids = np.concatenate([captioner.ids(transitions[row : row + BATCH]) for row in rows])
+                if caption.with_action and not shards and not _name_action(adapter, env, transitions[:BATCH]):
+                    out.notes.append(
+                        f"caption.with_action has no effect: captions of {env.id} are the same without it. An adapter "
+                        "has to name the action itself, where its `with_action` is true."
+                    )
                 steps.update(position, ids)
                 if windows.length > 1:
                     windows.update(position, ids)
@@ -103,6 +112,17 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
         with Tracker({**sections, "tracking": tracking}, "caption", inputs, out).stage_run() as tracked:
             if tracked:
                 track(tracked, sections, out)
+
+
+def _name_action(adapter: EnvAdapter, env: EnvParams, transitions: Transitions) -> bool:
+    """Whether captions of these steps, or listed ones, differ from those that do not name the action."""
+    from laurel.envs import adapter_for
+
+    with_action, without = (
+        {one.describe(event) for event in {*one.encode(transitions).tolist(), *one.events()}}
+        for one in (adapter, adapter_for(env))
+    )
+    return with_action != without
 
 
 def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
