@@ -217,3 +217,8 @@ def test_actions_that_a_policy_hardly_tries_are_named(tmp_path: Path) -> None:
     finally:
         del gym.registry["TestDial-v0"]
     assert "hardly try" not in lines(tmp_path / "pendulum", {**changes, "env.id": "Pendulum-v1"})
+
+
+def test_a_single_collected_step_is_one(tmp_path: Path) -> None:
+    """As where nothing reads the collected steps, but agents are annotated while they train."""
+    assert "collect      1 environment step (policy: random)" in lines(tmp_path, {"collect.steps": 1})

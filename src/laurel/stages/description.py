@@ -51,7 +51,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
     lines = [
         ("environment", f"{params.env.id} ({words})"),
         *(("", line) for line in _endless(params, adapter)),
-        ("collect", f"{collect.steps:,} environment steps (policy: {policies})"),
+        ("collect", f"{counted(collect.steps, 'environment step')} (policy: {policies})"),
         *(("annotate", line) for line in _judge(params, captions)),
         *(("missing", line) for line in missing_keys(params)),
         ("arms", ", ".join(arms)),
