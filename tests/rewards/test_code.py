@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from laurel.envs.numbers import Numbers
 from laurel.errors import AnnotationError, DataError, ParamsError, TrainingError
 from laurel.feedback.question import Reading
 from laurel.feedback.questions.code import Assignment, CodeQuestion, Written
-from laurel.params import EnvParams
+from laurel.params import EnvParams, parse_params
 from laurel.params.arm_infos import arm_infos
-from laurel.params.rewards import TrialParams
+from laurel.params.rewards import TrialParams, method_of
 from laurel.rewards import code
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.code_search import MISSING, Candidate, Sample, Search, examined, save
@@ -33,6 +34,7 @@ from laurel.rewards.stored import StoredRewards
 from laurel.stages.description import described
 from laurel.stages.project import places
 from laurel.training.trial import ShortTraining
+from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
 ADAPTER = adapter_for(EnvParams(id="CartPole-v1"))
@@ -211,6 +213,20 @@ def _pay_quickly(source: str) -> None:
     reward = code.CodeReward(source, NUMBERS, Normalizer(0.0, 1.0, (0.0,) * 101), 0.5)
     reward._sandbox._limits["max_feed_duration_secs"] = 0.1
     reward.pay(steps([0.1]))
+
+
+def test_a_trial_that_ends_with_its_first_update_is_refused() -> None:
+    """All functions had the score of the untrained agent, and one of them was called the best."""
+    content = {**MINIMAL, "env": {"id": "CartPole-v1"}, "annotate": {"annotator": "scripted"}}
+    for select, trial, why in (
+        ("training", {**TINY_TRIAL, "steps": 128}, r"trial\.steps is 128, .* nothing before 128 steps"),
+        ("training", {**TINY_TRIAL, "steps": 129}, None),
+        ("agreement", {**TINY_TRIAL, "steps": 128}, None),
+    ):
+        params = parse_params({**content, "rewards": {"code": {"select": select, "trial": trial}}}, "params.yaml")
+        method, context = method_of(params.rewards["code"]), RewardContext.of(params)
+        with pytest.raises(ParamsError, match=why) if why else nullcontext():
+            method.check(context, context.adapter)
 
 
 @pytest.fixture(scope="module")

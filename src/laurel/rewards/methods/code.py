@@ -18,7 +18,7 @@ from pydantic import Field
 from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
 from laurel.envs.numbers import Numbers
-from laurel.errors import AnnotationError, DataError, PromptError
+from laurel.errors import AnnotationError, DataError, ParamsError, PromptError
 from laurel.extras import need
 from laurel.feedback.annotator_kind import AnnotatorKind, kind_of
 from laurel.params.annotation import MAIN
@@ -76,6 +76,8 @@ class Code(Method[CodeParams]):
     def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         own = self.settings
         need(PACKAGE)
+        if own.select == "training":
+            _check_trial(own.trial)
         kind = _kind(own, context)
         chat = _chat(kind, own)
         if chat is None:
@@ -135,6 +137,17 @@ class Code(Method[CodeParams]):
 
     def program(self, place: Path) -> Program:
         return program(place)
+
+
+def _check_trial(trial: TrialParams) -> None:
+    """Refuse trials that end with their first update: they measure the untrained agent, whatever the function."""
+    update = trial.ppo.n_envs * trial.ppo.n_steps
+    if trial.steps <= update:
+        raise ParamsError(
+            f"rewards of kind code: trial.steps is {trial.steps:,}, but agents learn nothing before {update:,} steps "
+            "(trial.ppo.n_envs x n_steps), so that all functions would have the same score. Raise trial.steps, or "
+            "lower n_envs or n_steps."
+        )
 
 
 def _kind(own: CodeParams, context: RewardContext) -> AnnotatorKind:
