@@ -389,10 +389,10 @@ def test_an_unreadable_reward_model_is_reported(tmp_path: Path, capsys: pytest.C
     arm = resolve_arms([ArmParams(name="mixed", reward={})], {}, ShapingParams(), AgentParams(seeds=(1,), steps=48))[
         "mixed"
     ]
-    (note,) = notes_on_questions([(arm, 1, tmp_path / "agent")])
+    (note,) = notes_on_questions([(arm, seed, tmp_path / "agent") for seed in (1, 2)])
     (sample,) = _asked_by([(arm, seed, tmp_path / "agent") for seed in (1, 2)])
     assert sample["items"] == [["an answer"]], "agents of one process share it"
-    assert "asked tiny for its reward about 4 distinct states: 6 calls" in note
+    assert "trained mixed seed 1, mixed seed 2 asked tiny for its reward about 4 distinct states: 6 calls" in note
     assert "2 states had no answer that could be read: all actions counted as equally likely" in note
     assert of_all([used_by(tmp_path / "agent")] * 2) == {"calls": 6}, "agents of one process share it"
     assert note in capsys.readouterr().err, "a user who does not open the report is told, too"

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from laurel.agents.figures import METRICS
 from laurel.console import tell
 from laurel.data.json_file import read_json
+from laurel.data.usage import ASKER
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import EnvParams
@@ -231,21 +232,29 @@ def _notes_on_resets(trained: Sequence[_Trained]) -> list[str]:
 def notes_on_questions(places: Sequence[Agent]) -> list[str]:
     """Return notes on language-model usage in training, with warnings about unreadable answers.
 
-    Agents of one process share the answers to hints.
+    Agents of one process share the answers to hints, and a note.
     """
-    notes, unread = [], dict[str, str]()
+    accounts: dict[tuple[str, str], Mapping[str, Any]] = {}
+    agents: dict[tuple[str, str], list[str]] = {}
+    arms: dict[tuple[str, str], str] = {}
     for arm, seed, place in places:
         for purpose, account in read_run(place).get("accounts", {}).items():
-            about = account.get("about", "states")
-            instead = account.get("instead", "all actions counted as equally likely")
-            notes.append(
-                f"The process that trained {arm.name} seed {seed} asked {account['model']} for {purpose} about "
-                f"{account['states']:,} distinct {about}: {account.get('calls', 0):,} calls, "
-                f"{account.get('cached', 0):,} answers from the store. {account['unread']:,} {about} had no answer "
-                f"that could be read: {instead} there."
-            )
-            if account["unread"]:
-                unread.setdefault(f"{arm.name} {purpose}", notes[-1])  # once, not for every seed
+            asked = account.get(ASKER, f"{arm.name} {seed}"), purpose
+            accounts[asked] = max(accounts.get(asked, account), account, key=lambda one: one.get("calls", 0))
+            agents.setdefault(asked, []).append(f"{arm.name} seed {seed}")
+            arms.setdefault(asked, arm.name)
+    notes, unread = [], dict[str, str]()
+    for asked, account in accounts.items():
+        about = account.get("about", "states")
+        instead = account.get("instead", "all actions counted as equally likely")
+        notes.append(
+            f"The process that trained {', '.join(agents[asked])} asked {account['model']} for {asked[1]} about "
+            f"{account['states']:,} distinct {about}: {account.get('calls', 0):,} calls, "
+            f"{account.get('cached', 0):,} answers from the store. {account['unread']:,} {about} had no answer "
+            f"that could be read: {instead} there."
+        )
+        if account["unread"]:
+            unread.setdefault(f"{arms[asked]} {asked[1]}", notes[-1])  # once, not for every seed
     for note in unread.values():
         tell(f"train-agents: {note}")
     return notes
