@@ -226,7 +226,7 @@ def test_rewards_of_a_run_are_compared_on_what_was_collected(tmp_path: Path, ste
     cut = (
         []
         if ended
-        else ["Collection cut all episodes that are compared, so rewards are compared by how they rank cut ones."]
+        else ["Collection ended before any of the compared episodes did, so rankings are compared on cut-off episodes."]
     )
     assert notes == ["The reward none has no distance from others: It cannot be paid.", *cut]
     assert found["epic"]["long"] == {"twice": 0.0, "short": 1.0}

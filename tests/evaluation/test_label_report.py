@@ -39,7 +39,7 @@ def test_the_cost_of_asking_is_reported_in_total_and_per_judge() -> None:
             ("answers from the store", "3"),
             ("tokens of answers", "70"),
             ("cost", "unknown"),
-            ("seconds of answering, added up", "2.2"),
+            ("seconds of latency, summed over answers", "2.2"),
         ],
     )
     assert found[1:] == [("b", [("calls", "1,200"), ("cost", "$0.25")])]

@@ -62,10 +62,10 @@ def test_pay_is_compared_with_the_spread_of_returns_which_may_be_negative(monkey
 
 
 def test_only_what_is_above_the_threshold_is_paid(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "meeting each of 10 captions once is paid 5 in all" in said(monkeypatch, 2.0, (30, True), threshold=0.75)
-    assert "each of 0 captions once is paid 0 in all" in said(monkeypatch, 2.0, (30, True), threshold=1.5)
+    assert "meeting each of 10 captions once pays 5 in all" in said(monkeypatch, 2.0, (30, True), threshold=0.75)
+    assert "each of 0 captions once pays 0 in all" in said(monkeypatch, 2.0, (30, True), threshold=1.5)
 
 
 def test_an_episode_is_paid_one_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     told = said(monkeypatch, 2.0, (30, True), of="outcome")
-    assert told == "a: the outcome of an episode is paid 2 at most; the environment paid the best collected episode -30"
+    assert told == "a: the outcome of an episode pays at most 2; the environment paid the best collected episode -30"

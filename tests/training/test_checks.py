@@ -266,9 +266,7 @@ def test_check_reports_the_possible_bonus_once_rewards_exist(
     project = rewarded.copy(
         tmp_path / "p", {"arms": {"preference": {}, "alone": {"reward": "preference", "extrinsic": 0}}}
     )
-    bound = (
-        "train-reward preference: meeting each of 59 captions once is paid 5.9 in all; the environment paid the best "
-    )
+    bound = "train-reward preference: meeting each of 59 captions once pays 5.9 in all; the environment paid the best "
     bound += "collected episode 0"
     said = [line for line in check_command(project, monkeypatch, capsys).splitlines() if "meeting" in line]
     assert len(said) == 1, "the other arm is paid nothing by the environment"

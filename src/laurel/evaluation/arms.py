@@ -24,7 +24,7 @@ def ordered(arms: Iterable[ArmInfo]) -> tuple[ArmInfo, ...]:
 
 
 def main_of(arms: Iterable[ArmInfo]) -> ArmInfo | None:
-    """Return the arm that the headline is about: the first method, None without one; one that is trained if any is."""
+    """Return the arm of the headline: the first trained method, else the first method; None without a method."""
     methods = [arm for arm in arms if arm.role == "method"]
     return next((arm for arm in methods if arm.trained), methods[0] if methods else None)
 

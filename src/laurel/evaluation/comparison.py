@@ -77,8 +77,8 @@ def improvement_interval(probability: float, m: int, n: int) -> tuple[float, flo
     P is treated as a share of min(m, n) cases. Intervals that estimate the variance are narrower: with five seeds they
     cover such a truth in a third to two thirds of cases.
 
-    The correction for continuity is made for counts. Where P is less than a case from 0 or 1, it may exclude P: that
-    end is then 0 or 1, as for the count beyond.
+    The correction for continuity is meant for counts, and its interval may exclude a P within one case of 0 or 1: that
+    end of the interval is then 0 or 1.
 
     >>> [round(bound, 3) for bound in improvement_interval(0.975, 10, 2)]
     [0.186, 1.0]

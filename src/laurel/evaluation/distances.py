@@ -7,13 +7,13 @@ only potential shaping, scale and a constant, and at most 1:
     C_R(s, a, s') = R(s, a, s') + E[gamma R(s', a~, x~) - R(s, a~, x~) - gamma R(x, a~, x~)]
 
 with (s, a, s') of collected transitions as the coverage distribution. a~ and x~ are the action and the next state of
-one collected transition; the paper draws them apart, which gives somewhat other distances where the action decides the
-next state, and the same invariances. The last term is a constant, which does not affect a
-correlation. The distance of two rankings is the share of
-pairs of collected episodes that the two rewards rank in opposite orders, by what they pay in all, among pairs that
-neither of them pays alike: D / (C + D) with C concordant and D discordant pairs. The number of tied pairs
-is reported, too. There is no such distance where fewer than LEAST_DIFFERENT episodes differ from most others under one
-of the rewards, as where two of 32 return anything: it would say where these few are.
+one collected transition; the paper draws them independently, which gives somewhat different distances if the action
+determines the next state, and the same invariances. The last term is a constant, which does not affect a correlation.
+
+The distance of two rankings is the share of pairs of collected episodes that the two rewards rank in opposite orders by
+their sums, among pairs that neither of them ties: D / (C + D) with C concordant and D discordant pairs. The number of
+tied pairs is reported, too. The distance is left out if, under one of the rewards, fewer than LEAST_DIFFERENT episodes
+differ from the most common sum, e.g. if two of 32 have a return: it would only reflect the rank of these few.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def matrix(values: Mapping[str, DoubleArray], distance: Callable[[DoubleArray, D
 def distances(
     rewards: Mapping[str, Reward], trajectories: Path, adapter: EnvAdapter, gamma: float, seed: int
 ) -> tuple[dict[str, Matrix], list[str]]:
-    """Return the matrices, and a sentence on each reward that could not be paid and was left out, and on cut episodes.
+    """Return the matrices, and notes on rewards that failed and were left out, and on episodes that were cut off.
 
     These are `epic`, `rank`, and `tied`, the share of pairs that `rank` leaves out. The last two include the
     environment's own reward, and leave out episodes that collection cut, unless all are. For EPIC, each transition
@@ -190,7 +190,7 @@ def distances(
         totals = {name: paid[whole] for name, paid in totals.items()}
     else:
         notes.append(
-            "Collection cut all episodes that are compared, so rewards are compared by how they rank cut ones."
+            "Collection ended before any of the compared episodes did, so rankings are compared on cut-off episodes."
         )
     found = {
         "epic": matrix(shaped, pearson_distance),

@@ -176,11 +176,11 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
     """Return a warning for each arm whose reward is higher for a failed episode than for a solved one.
 
     Each caption may be paid correctly while their sum over an episode misleads: agents then learn to collect captions.
-    Failed episodes are compared with successful ones of any arm; without these, nothing is said. Nor of arms that are
-    paid a potential: its sum cannot be earned by collecting captions.
+    Failed episodes are compared with successful ones of any arm; if there are none, there is no warning. Arms with a
+    potential are skipped: its sum cannot be earned by collecting captions.
 
     Args:
-        arms: those whose pay `shaped_reward` is.
+        arms: those that were trained on the reward in `shaped_reward`.
         bounds: the lowest and the highest return of the run.
     """
     known = bool(results["success"].notna().all())

@@ -19,7 +19,7 @@ USED = {
     "input_tokens": "tokens of questions",
     "output_tokens": "tokens of answers",
     "cost_usd": "cost",
-    "seconds": "seconds of answering, added up",
+    "seconds": "seconds of latency, summed over answers",
 }
 """Figure of the usage -> its name in words."""
 KAPPA = ("kappa", "kappa_low", "kappa_high")
@@ -152,9 +152,9 @@ def _answer(answer: Mapping[str, Any], several: bool) -> Answer:
 
 
 def calibrations(annotation: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
-    """Return reference -> calibration bins: how often labels are right against how sure they are, where they say that.
+    """Return reference -> calibration bins, accuracy by confidence, for labels that have a confidence.
 
-    Pairs that were picked because their labels were in doubt are left out: they are not representative.
+    Pairs that were chosen because their labels were uncertain are left out: they are not representative.
     """
     known = {name: annotation[name] for name in ("gold", "oracle") if name in annotation}
     return {name: found["calibration"] for name, found in known.items() if "calibration" in found}

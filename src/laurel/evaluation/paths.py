@@ -59,9 +59,9 @@ class ArmPaths:
     after: Sequence[Walk]
 
     def measured(self) -> dict[str, Any]:
-        """Return the share of starts that lead to the goal and the moves over the shortest way, also before training.
+        """Return the share of starts that lead to the goal, and the mean number of extra moves, also before training.
 
-        Ways that do not arrive have no such moves; None where none arrives.
+        Extra moves are those beyond the shortest path, over the walks that arrive; None if none arrives.
         """
         return {
             "starts": len(self.after),

@@ -48,10 +48,10 @@ class Evaluation:
     """The arm whose learned reward scores the episodes of all agents; None where no method has one."""
 
     def scorer(self, adapter: EnvAdapter) -> LearnedReward | None:
-        """Return the scorer of whole episodes: the watched arm's reward, as a bonus.
+        """Return the scorer of whole episodes: the watched arm's reward, in the form bonus.
 
-        Of an arm that is paid a potential, too: F sums to 0 but for discounting in an episode that is terminated, and
-        to the last Phi in one that is truncated, which says nothing of what the episode met.
+        Also for an arm with a potential: over an episode, F sums to 0 (but for discounting) if it is terminated and to
+        the last Phi if it is truncated, neither of which depends on the captions in between.
 
         Raises:
             DataError: the rewards are missing or damaged.

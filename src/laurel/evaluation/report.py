@@ -251,9 +251,9 @@ def _rank_warning(rank: Mapping[str, Any] | None) -> str:
     less = tau < 0 if high is None else high < 0
     what = "return less" if less else "hardly return more"
     return (
-        f"Episodes with more of the learned reward {what} (Kendall's tau {number(tau)}{interval}). It is summed over "
-        "an episode, so that a long failure may earn more than a quick success; whether agents that are paid it do "
-        "better, the comparisons of the arms say."
+        f"Episodes with more of the learned reward {what} (Kendall's tau {number(tau)}{interval}). The reward is "
+        "summed over an episode, so a long failure may earn more than a quick success. The comparisons of the arms "
+        "show whether agents trained on it do better."
     )
 
 

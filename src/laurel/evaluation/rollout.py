@@ -57,10 +57,10 @@ def roll_out(
     `each_step` after each step.
 
     Returns:
-        A row an episode: return, length, success (None without a notion of it), terminated, and the learned
-        reward's mean a step (raw_reward) and its shaped sum (shaped_reward), None without one. Of texts also the
-        prompt and the whole text; the adapter's further measures, and success in the task of an episode if there are
-        several, FURTHER before their names.
+        A row per episode: return, length, success (None if undefined), terminated, and the learned reward's mean per
+        step (raw_reward) and shaped sum (shaped_reward), both None without one. For texts also the prompt and the whole
+        text. With the prefix FURTHER also the adapter's further measures and, if there are several tasks, success in
+        the episode's task.
 
     Raises:
         EnvError: episodes seem never to end, or a further measure is negative.

@@ -112,8 +112,8 @@ def seed_scores(results: pd.DataFrame) -> pd.DataFrame:
 def areas(curves: pd.DataFrame) -> pd.DataFrame:
     """Return the area under each learning curve, as a mean return: arm, seed, area.
 
-    The mean over a run's updates of the return of the last WINDOW episodes, from the update on at which enough of them
-    count (see `laurel.agents.episodes`; NaN where that is never so): how good agents are and how early.
+    The mean over a run's updates of the return of the last WINDOW episodes, beginning with the first update that has
+    enough of them (see `laurel.agents.episodes`; NaN if none has). It measures how good agents are and how early.
     """
     rows = []
     for (arm, seed), run in curves.groupby(["arm", "seed"], sort=True):
@@ -127,8 +127,8 @@ def return_range(curves: pd.DataFrame, results: pd.DataFrame | None = None) -> t
     """Return the lowest and the highest mean return that any seed of any arm had, while training or in the end.
 
     It approximates the range of possible returns, which environments seldom declare: a seed that learns nothing is
-    rarely worse than those at the start of training. Where nothing was trained, the seeds' own means would be a range
-    that an unseen seed easily leaves, and it is the range of the returns of single episodes.
+    rarely worse than those at the start of training. If nothing was trained, it is the range of single episodes'
+    returns, since an unseen seed's mean would often lie outside the range of the seeds' means.
     """
     known = curves["return_mean"].to_numpy(dtype=np.float64)
     known = known[np.isfinite(known)]

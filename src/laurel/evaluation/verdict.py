@@ -16,7 +16,7 @@ LEAST_SEEDS = 6
 
 Verdict = Literal["better", "mixed", "unclear", "worse", "unknown"]
 Outcome = Literal["higher", "lower", "mostly higher", "mostly lower", "unclear", "too few seeds"]
-"""mostly: most seeds return more, or less, but not their mean, as where one of ten diverges."""
+"""mostly: most seeds return more (or less), but their mean does not, e.g. because one of ten diverges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def headline(metrics: Mapping[str, Any]) -> Headline:
     """Return whether learning from feedback helped, in final return or in learning speed.
 
     A difference is claimed where the adjusted p-value is below ALPHA and the interval of P excludes one half. An arm
-    is ahead of another where it is higher by one measure, on average, too, and lower by none.
+    is ahead of another if it is higher by one measure, with a higher mean, too, and lower by none.
     """
     arms: Arms = metrics["arms"]
     infos = arms_of(metrics)

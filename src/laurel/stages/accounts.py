@@ -112,10 +112,11 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
     for name, sums in found.items():
         answers = sums.get("answers", sums["states"])  # actors that sample again give several answers per state
         sums["parse_rate"] = 1 - sums["unread"] / max(answers, 1)
-        of = "of them had an answer" if answers == sums["states"] else f"of its {answers:,} answers were ones"
+        once = answers == sums["states"]
+        readable = f"of {'them had an answer that' if once else f'its {answers:,} answers'} could be read"
         out.notes.append(
             f"The arm {name} asked {sums['model']} about {sums['states']:,} states (distinct ones of each of its "
-            f"agents), and {sums['parse_rate']:.1%} {of} that could be read"
+            f"agents), and {sums['parse_rate']:.1%} {readable}"
             f"{'; in the others all choices were equally likely' if sums['unread'] else ''}."
         )
         if "answers" in sums:

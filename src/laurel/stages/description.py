@@ -101,7 +101,7 @@ def _judge(params: Params, captions: Path) -> list[str]:
 
 
 def missing_keys(params: Params) -> list[str]:
-    """Report what judges lack here, a key or a known price, and who asks them; it may exist where they are asked."""
+    """Report judges' keys and prices that are missing here, and who asks; the machine that asks may have them."""
     from laurel.agents.actors import judge_asked
 
     asks: dict[str, list[str]] = {judge: ["pairs"] for judge in params.judges}

@@ -48,7 +48,7 @@ class Films:
     """Its arm."""
     portraits: list[Portrait] = field(default_factory=list)
     missing: str = ""
-    """Why there are none; empty where none was asked for."""
+    """Why there are no films; empty if there are some, or none were requested."""
     usage: Mapping[str, Usage] = field(default_factory=dict)
     """What the filmed agents and their reward asked of language models, by asker."""
 
@@ -57,13 +57,13 @@ class Films:
 def filming(
     evaluation: Evaluation, infos: Sequence[ArmInfo], agents: Sequence[Played], results: pd.DataFrame, folder: Path
 ) -> Iterator[Callable[[], Films]]:
-    """Film episodes in a process beside this one, which draws the figures meanwhile.
+    """Film episodes in another process, while this one draws the figures.
 
     Args:
         folder: to write the films into.
 
     Yields:
-        What waits for the films and returns them.
+        A function that waits for the films and returns them.
     """
     trained = [one for one in agents if one[2] is not None]
     if evaluation.evaluate.animation_steps == 0 or not trained:
@@ -190,9 +190,9 @@ def small_world_figures(
     """Draw the figures that exist only for small grid worlds.
 
     Returns:
-        Figures: `paths`, greedy ones of every trained arm through a grid world, of the seed that `portraits` takes, and
-        `critics`, critics of language models against values by dynamic programming, where those are known. And of each
-        arm with paths what metrics.json says of them.
+        Figures: `paths`, the greedy paths of every trained arm's median seed through a grid world, and `critics`, the
+        values by language models' critics against those by dynamic programming, where known. Also, for each arm with
+        paths, its entry in metrics.json.
     """
     env = evaluation.context.env.with_kwargs(evaluation.evaluate.kwargs)
     rows = None if adapter.table is None else map_of(env)  # not a small grid world

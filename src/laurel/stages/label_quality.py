@@ -138,7 +138,7 @@ def questions_about_success(
         return [], ""
     not_asked = "The annotator was not asked whether success at the task is better than another outcome: "
     if aims_elsewhere(annotate, adapter):
-        return [], f"{not_asked}its goal is another (annotate.language_model.goal)."
+        return [], f"{not_asked}its goal is not the task's own (annotate.language_model.goal)."
     questions = success_questions(captions, adapter, n, derive_seed(seed, "success"))
     unnamed = f"the adapter of {adapter.env_id} names no caption that says that the task is solved."
     return questions, "" if questions else f"{not_asked}{unnamed}"

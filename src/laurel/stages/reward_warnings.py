@@ -55,8 +55,8 @@ def misleading_sums(
     """
     if watched and watched.shaping.form == "potential":
         return [
-            f"Episodes are scored by the reward of {watched.name} as a bonus. The arm is paid a potential, whose "
-            "sum over an episode depends on where the episode ends, not on what was met in it."
+            f"Episodes are scored by the reward of {watched.name} in the form bonus, but the arm uses a potential: "
+            "the sum of a potential depends on where an episode ends, not on the captions in it."
         ]
     paid = [
         arm
@@ -70,8 +70,8 @@ def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> lis
     """Compare the possible sum of learned rewards in an episode with the returns of collected episodes.
 
     Args:
-        arms: of the run; those are looked at that are paid one reward of captions or outcomes beside the environment's,
-            as a bonus. If captions can pay more than the spread of collected returns, they are advised to pay less.
+        arms: of the run. Only those with the environment's reward and a single bonus, for captions or outcomes, count.
+            If captions can pay more than the spread of collected returns, the line advises to lower the bonus.
 
     Raises:
         DataError: an input is not there, or damaged.
@@ -92,11 +92,11 @@ def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> lis
         best = f"the environment paid the best collected episode {task:.3g}"
         if table.of == "outcome":
             most = arm.shaping.intrinsic * float(paid.max(initial=0))
-            lines.append(f"{arm.name}: the outcome of an episode is paid {most:.3g} at most; {best}")
+            lines.append(f"{arm.name}: the outcome of an episode pays at most {most:.3g}; {best}")
             continue
         most = arm.shaping.intrinsic * float(paid.sum())
         once = counted(int(np.count_nonzero(paid)), "caption")
-        line = f"{arm.name}: meeting each of {once} once is paid {most:.3g} in all; {best}"
+        line = f"{arm.name}: meeting each of {once} once pays {most:.3g} in all; {best}"
         # the value of doing the task better; collection may never have met a sparse reward, often 1
         if most > arm.shaping.extrinsic * (spread or 1.0):
             line += ". Where agents collect captions instead, lower shaping.intrinsic or set shaping.form: potential"

@@ -190,9 +190,9 @@ def _notes_on_stillness(trained: Sequence[_Trained]) -> list[str]:
         return []
     return [
         f"The policies of {', '.join(still)} did not change while they were trained (approx_kl is "
-        f"{max(still.values()):.1g} at most). Mostly rewards are too large: the critic's gradient then leaves next to "
-        "nothing of the policy's. Scale the environment's by shaping.extrinsic, e.g. to a few units a step, and the "
-        "learned one by shaping.intrinsic."
+        f"{max(still.values()):.1g} at most). The usual cause is rewards that are too large: the gradient is "
+        "clipped, and the critic's part leaves almost nothing of the policy's. Scale the environment's reward by "
+        "shaping.extrinsic, e.g. to a few units a step, and the learned one by shaping.intrinsic."
     ]
 
 
