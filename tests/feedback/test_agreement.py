@@ -155,7 +155,7 @@ def test_judges_who_always_agree_have_no_interval_of_no_width(patterns: dict[Pat
     found = agreement(patterns, 0)
     assert found["kappa"]["value"] == pytest.approx(1.0)
     assert found["kappa"]["ci95"] is None
-    assert "1.00 (no interval: too little varies) on " in table("abc", found)
+    assert "1.00 (no interval: labels vary too little) on " in table("abc", found)
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ def action_form(space: gym.Space[Any]) -> tuple[int, bool]:
 
 
 def hardly_tried(space: gym.Space[Any]) -> str | None:
-    """Say of continuous actions that a Gaussian policy hardly tries most of their range; None if it does, or there is
-    no end to them.
+    """Return the bounds of a continuous action most of whose range a Gaussian policy hardly tries; None if there is
+    none. Unbounded actions are skipped.
 
     >>> hardly_tried(gym.spaces.Box(np.float32([-1, -5]), np.float32([1, 30])))
     'from -5 to 30 (number 2 of 2)'

@@ -125,6 +125,8 @@ def _text(kappa: Mapping[str, Any]) -> str:
         return f"undefined ({kappa['of']:,} pairs)"
     edges = kappa["ci95"]
     interval = (
-        " (no interval: too little varies)" if edges is None else f" (95% interval {edges[0]:.2f} to {edges[1]:.2f})"
+        " (no interval: labels vary too little)"
+        if edges is None
+        else f" (95% interval {edges[0]:.2f} to {edges[1]:.2f})"
     )
     return f"{kappa['value']:.2f}{interval} on {kappa['of']:,} pairs"

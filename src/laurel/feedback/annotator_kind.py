@@ -104,8 +104,8 @@ class AnnotatorKind(ABC):
         """
 
     def missing_here(self) -> str | None:
-        """Describe what is missing here without which it will not be asked, such as a key, which may be present where
-        it is asked; None: nothing.
+        """Describe what asking requires and this machine lacks, such as a key; the machine that asks may have it. None
+        if nothing is missing.
         """
         return None
 

@@ -8,16 +8,16 @@ from laurel.data.preferences import FAILURES
 from laurel.feedback.annotator import Status
 
 _WITHOUT_A_LABEL: tuple[Status, ...] = ("incomplete", "abstain", "parse_failed", "api_failed")
-"""In the order in which one speaks for all."""
+"""By precedence: without any label, the first of these among the votes is the status of all."""
 
 
 def voted(
     weights: Sequence[float], votes: Sequence[tuple[Status, float | None]], tie_band: float
 ) -> tuple[Status, float | None]:
-    """Combine votes. One without a label is left out, not counted as 1/2.
+    """Combine votes. A vote without a label is left out, not counted as 1/2.
 
-    There is a label only if the votes with a label outweigh those that failed: an abstention is an answer, but a single
-    judge's label is not the label of several whose others failed.
+    There is a label only if the votes with a label outweigh the failed ones, so that one judge's label does not stand
+    for several judges that failed. Abstentions are answers, and do not count as failed.
 
     Args:
         weights: of each vote.

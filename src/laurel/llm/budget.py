@@ -95,7 +95,7 @@ class Budget:
         return self._ledger.others() if self._ledger else (Spending(), Spending(), Spending())
 
     def waits(self, more: Spending, slack: float = 0.0) -> bool:
-        """Whether an amount does not fit only because of what other processes have reserved, and may not spend."""
+        """Whether an amount would fit but for reservations of other processes, which may not spend all of them."""
         return (
             self.exceeded_by(more, slack) is not None
             and self.exceeded_by(more, slack, reserved_elsewhere=False) is None
@@ -107,8 +107,8 @@ class Budget:
         Args:
             more: amount in addition to what is already spent or reserved.
             slack: share of each limit on tokens and cost that must stay free.
-            reserved_elsewhere: count what other processes have reserved and may not spend. What others of this process
-                have reserved always counts: waiting for it would be for ever.
+            reserved_elsewhere: count reservations of other processes, which may not spend all of them. Those of other
+                askers in this process always count: waiting for them would never end.
         """
         if self.seconds_left() <= 0:
             return f"{self.params.max_minutes:g} minutes ({KEY}.max_minutes)"

@@ -1,8 +1,8 @@
-"""What reading a model's damaged files raises."""
+"""The exceptions raised by reading a model's damaged files."""
 
 
 def damaged(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return the exceptions of transformers and of what reads files for it, and others.
+    """Return `others`, and the exceptions of transformers and the libraries through which it reads files.
 
     An ImportError comes from a tokenizer that needs another package.
     """

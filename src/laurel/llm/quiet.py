@@ -1,4 +1,4 @@
-"""Silence of libraries that train, which write to the terminal as if they were alone."""
+"""Silences training libraries, whose messages and progress bars would disturb Laurel's own output."""
 
 from __future__ import annotations
 

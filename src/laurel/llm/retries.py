@@ -150,8 +150,8 @@ def fatal(refusal: Refusal, *, model: str, endpoint: str, key: str) -> RefusedEr
             says = f"has no quota left (status 429: {message}): see the account that the key in {key} belongs to"
         case status if 300 <= status < 400:
             says = (
-                f"sends requests on to another address (status {status}), and these go nowhere but where "
-                "annotate.openai.base_url says: set it to that address if you trust it"
+                f"redirects requests to another address (status {status}), which Laurel does not follow: "
+                "set annotate.openai.base_url to that address if you trust it"
             )
         case _:
             return None

@@ -192,10 +192,10 @@ def gradient_of_groups(
 
 
 def step_of(groups: Sequence[Any], loss: str, how: Tuning, processes: int = 1) -> int:
-    """Return how many groups a step takes. A pass learns from whole steps: of a shuffled rest TRL learns nothing.
+    """Return how many groups a step takes. In each pass TRL drops the groups that do not fill a last step.
 
-    So of the sizes from half of `how.batch_size` on that processes can share, it is the largest of those that leave the
-    fewest groups over.
+    So among the sizes from half of `how.batch_size` up to it that the processes can share equally, those that leave the
+    fewest groups over are considered, and the largest of them is taken.
     """
     most = how.batch_size if loss == "infonce" else max(1, how.batch_size // len(groups[0].answers))
     if len(groups) <= most:

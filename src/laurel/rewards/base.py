@@ -155,8 +155,8 @@ class AskingReward(Reward, Protocol):
 
 @runtime_checkable
 class LimitedReward(AskingReward, Protocol):
-    """Such a reward that keeps to a budget."""
+    """An asking reward with a budget."""
 
     def limit(self, budget: BudgetParams) -> None:
-        """Keep to a stage's present budget instead of that of the run that stored it; before the first question."""
+        """Use the current stage's budget, not that of the run that stored the reward; before the first question."""
         ...

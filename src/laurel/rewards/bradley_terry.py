@@ -223,11 +223,11 @@ def fit_to_labels(
 
     Epochs chosen by the loss on captions left out are those that carry over best to other captions. With few captions
     little carries over, and so few epochs can be best that rewards contradict the very labels they were trained on. So
-    if at least DENSE pairs have a label, but fewer than ENOUGH clear labels are followed, training goes on while more
-    of them are, and then, since the last ones have a margin near 0 at first, while more of them have a clear margin. It
-    ends after `params.patience` epochs without more, or after `params.max_epochs` in all; the first best epoch is kept.
-    Where few pairs have a label, following all of them would fit their errors, too. `advance` is called after each of
-    the first `epochs`.
+    if at least DENSE pairs have a label, but fewer than ENOUGH clear labels are followed, training continues. It first
+    follows more clear labels and, once ENOUGH are followed, gives more of them a clear margin, since the margins of the
+    last ones begin near 0. It ends after `params.patience` epochs without progress, or after `params.max_epochs` in
+    all; the first best epoch is kept. If few pairs have a label, following all of them would fit their errors, too.
+    `advance` is called after each of the first `epochs`.
     """
     trainer, rng = _trained(features, comparisons, params, epochs, seed, device, advance)
     labels = _ClearLabels(comparisons)

@@ -222,7 +222,7 @@ def serve(
 ) -> None:
     """Answer questions until the process is stopped; runs in a process of its own.
 
-    SIGTERM ends it after the answers on their way have come, for which it waits some seconds: they are paid.
+    On SIGTERM it waits some seconds for pending answers, which have to be paid for, and then ends.
 
     Raises:
         BudgetError: the budget is spent.

@@ -45,7 +45,7 @@ class LikelihoodPolicy(LanguageModelPolicy):
     Its features are numbers (N, 1) of states that it was shown in words (`numbered`).
 
     Raises:
-        AnnotationError: the model does something between its last hidden state and its logits that is not done here.
+        AnnotationError: the model transforms its logits, e.g. scales them, which is not supported here.
     """
 
     kind = "glam"
