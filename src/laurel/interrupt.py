@@ -52,8 +52,8 @@ def terminated_like_ctrl_c() -> Iterator[None]:
 
 
 def stop_with_parent() -> None:
-    """From now on stop this process by SIGTERM once the one that PARENT names is gone: if that is killed, nobody waits
-    for this one, which would go on, and pay.
+    """From now on, stop this process by SIGTERM once the process named by PARENT has ended: if that was killed, nobody
+    waits for this one, which would continue to pay for answers.
     """
     parent = os.environ.pop(PARENT, None)  # commands that this process starts have another parent
     if parent is None:

@@ -1,7 +1,7 @@
 """Set a worker's matrix kernels; the server that workers are forked from imports this module before NumPy.
 
-So the environment of the process that starts the server never changes. It may have a thread that just then imports a
-library with another BLAS, which would take those kernels, and two equal runs would name different ones.
+Setting the variable in the process that starts the server would be a race: another thread may just then import a
+library with its own BLAS, which would take these kernels, and equal runs would report different ones.
 """
 
 from laurel.machine import set_common_kernels

@@ -143,7 +143,7 @@ def test_a_field_that_a_step_lacks_is_not_among_those_that_it_has(monkeypatch: p
     """Gymnasium joins the infos of all environments."""
     monkeypatch.setattr(HeatAdapter, "info_fields", {"hot": "float32"})
     info = {"hot": np.array([1.0, 0.0]), "_hot": np.array([True, False]), "cold": np.ones(2), "_cold": np.ones(2, bool)}
-    with pytest.raises(EnvError, match=r'names "hot" in info_fields, but the info of a step has only: cold\. Give it'):
+    with pytest.raises(EnvError, match=r'names "hot" in info_fields, but the info of a step has only: cold\. Add it'):
         named_info(adapter_for(ENV), info, np.ones(2, bool))
 
 

@@ -176,7 +176,7 @@ def test_outputs_are_tables(finished: Project, tmp_path: Path) -> None:
     assert set(labels["annotator"]) == {read_preferences(data / "preferences").annotator}
     assert set(laurel.read(finished.path / "reports")["arm"]) == {"extrinsic", "preference", "random_policy"}
     alone = finished.copy(tmp_path / "copy", without=["caption"])
-    with pytest.raises(DataError, match="Restore what was there"):
+    with pytest.raises(DataError, match="Restore that folder"):
         laurel.read(alone.path / "data/preferences")
 
 

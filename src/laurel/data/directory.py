@@ -107,8 +107,8 @@ def output_directory(
         params: the parameters that the content depends on.
         inputs: name -> directory, or user's file, that the content was made from.
         resumable: if the block fails, keep partial output for the next call with the same params and inputs.
-        limits_matter: whether the content depends on when LIMITS stop asking, as that of agents whose judge is asked
-            during training does: they go on with the labels so far.
+        limits_matter: whether the content depends on when LIMITS stop asking: agents whose judge is asked during
+            training then continue with the labels so far.
 
     Raises:
         DataError: the output cannot be written (full, read-only), or another process is writing it; an input was
@@ -137,8 +137,8 @@ def output_directory(
             if changed:
                 files = ", ".join(changed)
                 out.notes.append(
-                    f"{files} changed while {stage} was interrupted: what it had finished before was kept, and is "
-                    "of an earlier version."
+                    f"{files} changed while {stage} was interrupted: the work finished before that was kept, and was "
+                    "done with the earlier version."
                 )
             yield out
         except BaseException as error:  # also Ctrl-C: output that cannot be resumed is removed

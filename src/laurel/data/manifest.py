@@ -107,7 +107,7 @@ def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
         changed = _changed_since(path)
         what = f"{changed}: is not what" if changed else f"{path}: holds other files than"
         dvc = f" (with DVC: `dvc repro --force {stage}`)" if stage in OF_DVC else ""
-        raise DataError(f"{what} laurel {stage} wrote. Put back what was there, or run laurel {stage} again{dvc}.")
+        raise DataError(f"{what} laurel {stage} wrote. Restore the original files, or run laurel {stage} again{dvc}.")
     return manifest
 
 

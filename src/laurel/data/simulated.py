@@ -23,8 +23,10 @@ def on_simulated(notes: Iterable[str]) -> list[str]:
 
 
 def are_simulated(notes: Iterable[str], annotator: str | None) -> bool:
-    """Whether notes say that collected labels are simulated: any, or an annotator's, as its judge's name comes first
-    where there are several. Labels during an arm's training are not meant, which another judge may give.
+    """Whether a note says that collected labels are simulated, in general or of this annotator.
+
+    With several judges, the judge's name stands before the note. Labels given during an arm's training do not count:
+    another judge may have given them.
 
     >>> are_simulated([f"Judge teacher: {simulated_labels('scripted')}"], "scripted"), are_simulated([], "scripted")
     (True, False)

@@ -41,7 +41,9 @@ RESOURCES = (CALLS, CACHED, FAILURES, "input_tokens", "output_tokens", "seconds"
 
 
 def together(stopped: Usage, now: Usage) -> Usage:
-    """Add up the usage of stopped runs and of the one that goes on, which finds the answers of those in the store.
+    """Add up the usage of stopped runs and of the run that resumes their work.
+
+    The latter finds the answers of stopped runs in the store; these do not count as cached.
 
     Keys of an ensemble's members have a prefix.
 
@@ -68,8 +70,8 @@ def by_asker(accounts: Iterable[Mapping[str, Any]]) -> dict[str, Usage]:
 
 
 def gone_on(stopped: Mapping[str, Usage], now: Mapping[str, Usage]) -> dict[str, Usage]:
-    """Return the usage by asker of stopped processes and of the one that goes on with their work; like `together`, what
-    it finds in the store of their answers does not count as cached.
+    """Return the usage by asker of stopped processes and of the one that resumes their work; as in `together`, their
+    answers that it finds in the store do not count as cached.
 
     >>> gone_on({"a": {"calls": 20, "failures": 1}}, {"b": {"calls": 5, "cached": 30}})
     {'a': {'calls': 20, 'failures': 1}, 'b': {'calls': 5, 'cached': 11}}
@@ -86,7 +88,7 @@ def gone_on(stopped: Mapping[str, Usage], now: Mapping[str, Usage]) -> dict[str,
 
 
 def latest(askers: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
-    """Return the usage of each asker as it is where it has asked most."""
+    """Return one usage per asker: of several, the one with the most answers, which is the latest."""
     most: dict[str, Usage] = {}
     for asker, usage in (one for some in askers for one in some.items()):
         if asker not in most or _answers(usage) >= _answers(most[asker]):

@@ -135,7 +135,9 @@ def _check_outcome(env_id: str, reward: Any, terminated: Any, truncated: Any) ->
     for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
         if value is None or isinstance(value, str | bytes):
             due = "a number" if name == "reward" else "true or false"
-            raise EnvError(f"{env_id}: the environment's step returned {name} {value!r}, where {due} belongs. Fix it.")
+            raise EnvError(
+                f"{env_id}: the environment's step returned {name} {value!r}, but {due} is required. Fix it."
+            )
     float(reward)
 
 

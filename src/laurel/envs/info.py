@@ -37,7 +37,8 @@ def named_info(adapter: EnvAdapter, info: Mapping[str, Any], valid: BoolArray) -
             others = [key for key in names if np.broadcast_to(info.get(f"_{key}", True), valid.shape)[place]]
             raise EnvError(
                 f'{adapter.env_id}: its adapter {type(adapter).__name__} names "{name}" in info_fields, but the info '
-                f"of a step has only: {', '.join(sorted(others)) or 'nothing'}. Give it in each, or do not name it."
+                f"of a step has only: {', '.join(sorted(others)) or 'nothing'}. Add it to every step's "
+                "info, or drop it from info_fields."
             )
         column = np.zeros(len(valid), dtype=dtype)
         try:
@@ -45,7 +46,7 @@ def named_info(adapter: EnvAdapter, info: Mapping[str, Any], valid: BoolArray) -
         except (TypeError, ValueError) as error:
             raise EnvError(
                 f'{adapter.env_id}: "{name}" in the info of a step is not one {np.dtype(dtype).name}: {error}. '
-                "Give a number, or do not name it in info_fields."
+                "Return a number, or drop it from info_fields."
             ) from None
         found[name] = column
     return found

@@ -299,7 +299,7 @@ class MiniGridAdapter(EnvAdapter):
                 yield from event_indices(ENDINGS[words], mission, ends, with_action=self.with_action)
 
     def _possible(self, verb: int) -> bool:
-        """Leave out ends and locked doors that the task does not have, and what is told only of missions or ends."""
+        """Whether captions without a mission may have this verb: the task may lack the end or locked doors."""
         if verb in (GO_TO, CLOSER):
             return False
         if verb in (UNLOCK, TRY_LOCKED):

@@ -130,9 +130,9 @@ def described(event: int) -> str:
 def event_indices(
     verb: int, mission: int, objects: list[tuple[int, int]], *, with_action: bool, relation: Relation = Relation.NONE
 ) -> Iterator[int]:
-    """Yield the index into SHAPE of an event for each of the objects and their colours, once where it is about none.
+    """Yield the index into SHAPE of an event with each of these objects, or once if the event has no object.
 
-    Where captions name the action there is one for each action that can bring it about.
+    If captions name the action, there is an index for each action that can cause the event.
     """
     for thing, color in objects if verb in ABOUT else [(0, 0)]:
         causes = (LEFT, RIGHT, FORWARD) if verb == GO_TO and mission == GOES_ON else _CAUSES[verb]

@@ -134,7 +134,7 @@ def _object_in_words(thing: list[int]) -> str:
 def named(missions: Array, thing: slice, cells: Array) -> Array:
     """Say how one object of missions (N, SIZE) fits cells (N, K, 2 or more): NONE, MAY_BE or NAMED (N, K).
 
-    Where an object was at first cannot be seen later, so a cell may be such an object, or another.
+    MAY_BE if the mission says where the object was at the start, which cannot be seen later.
     """
     kind, color, where = (missions[:, thing.start + part, None] for part in (_KIND, _COLOR, _WHERE))
     fits = (cells[..., 0] == kind) | ((kind == ANY) & np.isin(cells[..., 0], THINGS))

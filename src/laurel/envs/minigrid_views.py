@@ -110,9 +110,9 @@ def _cells_in_view(width: int, height: int, x: int, y: int, facing: int) -> item
 
 @cache
 def spread(reached: int, through: int) -> tuple[int, int]:
-    """Return what is in sight in a row of the view, and what of the next row ahead, a bit a column.
+    """Return the visible cells of a row of the view, and those of the next row ahead, as bits by column.
 
-    As `Grid.process_vis` of minigrid: to the right, then to the left.
+    As in MiniGrid's `Grid.process_vis`, sight spreads to the right, then to the left.
 
     Args:
         reached: cells in sight from the row behind.

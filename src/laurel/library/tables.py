@@ -93,9 +93,9 @@ def _captions_of(place: Path) -> Path:
     if there is None:
         raise DataError(
             f"{beside[0]}: no such directory. The texts of the pairs in {place} are in the captions beside it. Restore "
-            "what was there, or put a link to the captions there."
+            "that folder, or put a link to the captions there."
         )
-    raise DataError(f"{there}: is not what {place} was made from. Restore what was there.")
+    raise DataError(f"{there}: is not what {place} was made from. Restore the original captions.")
 
 
 def _rewards(place: Path) -> pd.DataFrame:

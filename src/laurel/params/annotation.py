@@ -49,8 +49,8 @@ def _member(value: object) -> object:
 
 
 class BudgetParams(Section):
-    """Limits of what each asking stage may spend, in all of its processes together, but for the minutes, which each of
-    them counts by itself; stored answers cost nothing.
+    """Limits of what each stage may spend on asking: calls, tokens and cost of all its processes together, minutes of
+    each process by itself. Stored answers cost nothing.
     """
 
     max_calls: Count | None = None
@@ -60,7 +60,7 @@ class BudgetParams(Section):
     max_cost: Positive | None = None
     """Maximum cost in US dollars, according to the price table."""
     max_minutes: Positive | None = None
-    """Minutes after which a process sends no more requests, from its first one on; pending ones are awaited."""
+    """Minutes from a process's first request on after which it sends no more; pending ones are awaited."""
     on_limit: Literal["stop", "continue"] = "stop"
     """What to do when a limit is reached. stop: end the run and say what to do next; continue: use the pairs judged so
     far, and report the missing ones."""

@@ -1,7 +1,7 @@
 """Text completion: an observation is a prompt, an action is a completion of it, and an episode is one of each.
 
-A text is a row of numbers here, its UTF-8 bytes with zeros behind them, so that it passes through everything that
-observations and actions pass through. The reward is a sentence encoder's utility of the whole text, as of the annotator
+Texts are rows of numbers (UTF-8 bytes, padded with zeros), so that they are stored and passed on like any other
+observations and actions. The reward is a sentence encoder's utility of the whole text, as of the annotator
 `embedding`:
 
     cos(text, goal) - cos(text, anti-goal)

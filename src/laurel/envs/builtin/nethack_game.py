@@ -346,7 +346,7 @@ def draw_game(start: Callable[[int, int], bool], rng: np.random.Generator, games
         core, disp = (int(seed) for seed in rng.integers(_SEED_LIMIT, size=2))
         if start(core, disp):
             return
-    raise EnvError(f"NetHack: {_DRAWS} games in a row were over before the first move. Mend the level file.")
+    raise EnvError(f"NetHack: {_DRAWS} games in a row were over before the first move. Fix the level file.")
 
 
 def memory_of(number: int) -> int:
