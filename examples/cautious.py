@@ -10,7 +10,7 @@ from laurel.agents.actor import Acted, Actor, Rule
 class Cautious(Actor):
     """Plays Blackjack: takes cards until it has `stop`."""
 
-    role = "baseline"  # of arms of it in the report, and what it would be without this line; or control, or bound
+    role = "baseline"  # of its arms in the report: baseline (the default), method, control or bound
 
     def __init__(self, adapter, stop=17):
         self.stop, self.begun = stop, 0
