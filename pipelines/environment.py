@@ -100,7 +100,7 @@ def _tracking(uri: str, named: set[str], variables: dict[str, str], remarks: lis
         )
     if not uri.startswith(("http://", "https://")) or not (host := forms.host_of(uri)) or is_loopback(host):
         remarks.append(
-            f"the run is not logged to MLflow: the steps cannot reach {TRACKING_URI}, which is of this machine."
+            f"the run is not logged to MLflow: the steps cannot reach {TRACKING_URI}, which only works on this machine."
         )
     else:
         variables[TRACKING_URI] = uri

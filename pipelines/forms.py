@@ -18,7 +18,7 @@ def project(value: str | None) -> str | None:
     if not value:
         return "--project is missing: name one with --project or GOOGLE_CLOUD_PROJECT. List yours: gcloud projects list"
     if value.isdigit():
-        return f"--project {value} is a project's number; its ID says: gcloud projects describe {value}"
+        return f"--project {value} is a project's number; find its ID: gcloud projects describe {value}"
     if not re.fullmatch(r"([a-z][a-z0-9.-]+\.[a-z]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]", value):
         return (
             f"--project is {shown(value)}, but a project's ID has 6 to 30 lower-case letters, digits and hyphens. "

@@ -200,7 +200,7 @@ def _check_files(params: Params, options: Options, found: Findings) -> None:
         if key not in options.in_image:
             bucket = " or, on Vertex AI, in a bucket below /gcs/" if options.vertex and key != "env.id" else ""
             found.check(
-                f"{key} is {what}, which is of this machine: the steps have what is in their image{bucket}. If the "
+                f"{key} is {what}, which is on this machine: steps only find what is in their image{bucket}. If the "
                 f"image holds it at the same place, add --in-image {key}"
             )
     for key in options.in_image:

@@ -27,7 +27,7 @@ def test_files_of_this_machine_are_refused(
         "annotate.huggingface": {"model": "/models/mine", "mode": "generate", "adapter": "/gcs/demo-bucket/lora"},
     })  # fmt: skip
     said = refused("--in-image", "annotate.gold", "--in-image", "rewards.preference.encodr")
-    of_files = [line.partition(" is ")[0] for line in said if "which is of this machine" in line]
+    of_files = [line.partition(" is ")[0] for line in said if "which is on this machine" in line]
     assert of_files == [
         "env.id",
         "collect.policies[0].path",

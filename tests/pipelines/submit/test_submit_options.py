@@ -15,7 +15,7 @@ from tiny_project import REPOSITORY, Project
     ("option", "value", "sentence"),
     [
         ("--project", "Demo", "has 6 to 30 lower-case letters, digits and hyphens. List yours: gcloud projects list"),
-        ("--project", "123456789", "is a project's number; its ID says: gcloud projects describe 123456789"),
+        ("--project", "123456789", "is a project's number; find its ID: gcloud projects describe 123456789"),
         ("--region", "europe", "must be a region such as europe-west4. List: gcloud compute regions list"),
         ("--region", "europe-west4-a", "is a zone; its region is --region europe-west4"),
         ("--bucket", "demo-bucket", "must begin with gs://"),
