@@ -28,7 +28,7 @@ class AcceleratorKind:
     """vCPUs and GB of memory of the other machines with one, if they are sold in fixed sizes; the smallest first."""
 
     def size(self, count: int, cpu: float, memory: float) -> tuple[float, float]:
-        """Return vCPUs and GB of memory of the machine that a step gets: n1 is made to measure, others are not."""
+        """Return vCPUs and GB of memory of the machine that a step gets: n1 has any size, others have fixed ones."""
         if self.machines == "n1" or count not in self.largest:
             return cpu, memory
         sold = [*(self.smaller if count == 1 else ()), self.largest[count]]

@@ -132,7 +132,7 @@ def _check_holds_laurel(client: docker.DockerClient, image: str) -> None:
 
 
 def _name(found: Image, image: str) -> str:
-    """Return a name that KFP recognises as one of an image that is here."""
+    """Return a full name of a local image, which KFP recognises as such."""
     names = [*found.tags, *found.attrs["RepoDigests"]]
     if not names:
         raise EngineError(f"The image {image} has no name, which KFP needs: docker tag {image} laurel-python:mine")

@@ -81,7 +81,7 @@ def digest_of_sources() -> str:
 
 
 def gpu_variant(image: str) -> str:
-    """Return the name that `make image-gpu` gives the CUDA variant of an image; a digest stands for itself."""
+    """Return the name that `make image-gpu` gives the CUDA variant of an image; a digest is returned unchanged."""
     _, colon, tag = image.rpartition(":")
     plain = not colon or "/" in tag or "@" in image or tag.endswith(GPU)
     return image if plain else f"{image}{GPU}"
@@ -266,7 +266,7 @@ def _train(
     place: Place,
     at_once: int | None,
 ) -> list[dsl.Collected]:
-    """Train the agents of all branches, and those of rounds; return the outputs of either loop that there is."""
+    """Train the agents of all branches, and those trained in rounds; return the output of each loop in use."""
     found = []
     if rounds is None or not rounds.alone:
         with dsl.ParallelFor(items=plan.output, name="branches", parallelism=at_once) as branch:
@@ -280,7 +280,7 @@ def _train(
 def _train_in_rounds(rounds: ProposalRounds, training: Mapping[str, Any], place: Place, at_once: int | None) -> Any:
     """Train actors round by round, each round's shards sampled side by side; return the output of the last round.
 
-    Only the checkpoint that a round begins with is needed to sample it.
+    Sampling a round needs only the checkpoint from before it.
     """
     sampling = {name: value for name, value in training.items() if name not in ("captions", "preferences", "model")}
     with dsl.ParallelFor(items=[one.write() for one in rounds.agents], name="actors", parallelism=at_once) as branch:

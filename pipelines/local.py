@@ -57,14 +57,14 @@ def run_locally(
 ) -> Path:
     """Run the pipeline; return the directory of report.html and metrics.json, or of a sweep that of best.yaml.
 
-    Runs are logged to MLFLOW_TRACKING_URI; without it they are not logged, nor is a container's to a database's file.
+    Runs are logged only if MLFLOW_TRACKING_URI is set; those in containers also not if it is a database's file.
 
     Args:
         output: directory for reports/, or of a sweep study/ (replaced when the run has succeeded), steps/ (every
             step's artifacts, a folder for each run) and pipeline.log (the output of KFP and of the steps).
         runner: what a step is: a process of this Python, or a Docker container.
         image: what containers are made from, by default the one that `make image` makes.
-        resume: take from earlier runs into the same output what steps with the same code and parameters have made.
+        resume: reuse the results of steps with the same code and parameters from earlier runs with this output.
             The contents of files that parameters name, such as an environment's module, belong to the code.
         retries: further attempts at a step that failed.
         debug: show the whole log, and KFP's own error.
@@ -161,7 +161,7 @@ def _closed_if_stopped(params: Params, steps: Path) -> Iterator[None]:
 def _runner(
     name: str, image: str, asked: AnnotateParams
 ) -> Iterator[tuple[local.SubprocessRunner | local.DockerRunner, str, str]]:
-    """Yield KFP's runner, the image that its steps are made from, or would be, and what tells their code.
+    """Yield KFP's runner, the image of its steps (also if they are processes), and an identifier of their code.
 
     Steps end once Ctrl-C is pressed or SIGTERM is received.
     """

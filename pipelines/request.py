@@ -82,7 +82,7 @@ def digest_of(request: Any) -> str:
 
 
 def schedule_request(place: Place, job: Mapping[str, Any], cron: str) -> dict[str, Any]:
-    """Return a Schedule as JSON values: a run at a time, no run to catch up on."""
+    """Return a Schedule as JSON values: one run at a time; missed runs are not made up for."""
     return {
         "displayName": job["displayName"],
         "cron": cron,
@@ -120,7 +120,7 @@ def platform_spec(spec: Spec, secrets: Mapping[str, tuple[str, str]]) -> dict[st
 def run_request(
     spec: Spec, platform: Mapping[str, Any], arguments: Mapping[str, Any], *, title: str, service_account: str | None
 ) -> dict[str, Any]:
-    """Return a Run as JSON values, as KFP's API names them; its name tells it from runs of other requests."""
+    """Return a Run as JSON values, as KFP's API names them; its name distinguishes it from runs of other requests."""
     run = {
         "display_name": f"{title} {digest_of([spec, platform, arguments])[:8]}",
         "pipeline_spec": {"pipeline_spec": spec, "platform_spec": platform} if platform else spec,
@@ -131,7 +131,7 @@ def run_request(
 
 
 def recurring_request(run: Mapping[str, Any], cron: str) -> dict[str, Any]:
-    """Return a RecurringRun as JSON values: a run at a time, no run to catch up on."""
+    """Return a RecurringRun as JSON values: one run at a time; missed runs are not made up for."""
     return {
         **run,
         "max_concurrency": 1,

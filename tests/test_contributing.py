@@ -80,7 +80,7 @@ def test_each_module_of_the_examples_is_in_one_row() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in rows() if row.modules], ids=lambda row: row.what)
-def test_an_example_needs_no_file_of_another_row_that_the_table_does_not_say(row: Row) -> None:
+def test_an_example_only_needs_files_that_its_row_of_the_table_names(row: Row) -> None:
     kinds = entry_points()
     for module in row.modules:
         tree = ast.parse((EXAMPLES / f"{module}.py").read_text(encoding="utf-8"))

@@ -94,7 +94,7 @@ def test_the_encoder_is_the_same(device: str) -> None:
 
 
 def learner_on(device: str, params: PPOParams, seed: int = 0) -> StackedPPO:
-    """A PPO whose weights are there."""
+    """Return a PPO with its weights on a device."""
     policy = initial_policy(adapter_for(ENV), params, 0, seed).to(torch_device(device, "agent.device"))
     assert isinstance(policy, ActorCritic)
     return StackedPPO(policy, params, np.random.default_rng(seed))
@@ -126,7 +126,7 @@ def test_an_update_is_the_same(device: str) -> None:
 
 @devices
 def test_many_agents_at_once(device: str) -> None:
-    """Each learns what it learns alone, where there are hundreds."""
+    """Each of hundreds of agents learns the same as alone."""
     params, n = PPOParams(n_envs=4, n_steps=16, n_epochs=1, batch_size=32, hidden=(16,)), 256
     group = PPOGroup([learner_on(device, params, seed) for seed in range(n)])
     adapter = adapter_for(ENV)

@@ -130,7 +130,7 @@ def test_the_machine_is_described() -> None:
 
 
 def test_threads_are_as_before_after_a_block_in_one() -> None:
-    """A notebook that calls a stage goes on with as many as it had."""
+    """So a notebook that calls a stage has as many threads afterwards as before."""
     import torch
 
     before = torch.get_num_threads()

@@ -175,9 +175,9 @@ def set_run_facts(output: Path, **facts: Any) -> None:
 
 
 def lasting_content(output: Path) -> dict[str, Any]:
-    """Return file -> content of a stage's output, without what is of one run alone.
+    """Return file -> content of a stage's output, without the facts of a single run.
 
-    Of the manifest, what is said of the machine is left out, which depends on what a process has imported.
+    The manifest's description of the machine is left out: it depends on what a process has imported.
     """
     content: dict[str, Any] = {}
     for file in sorted(

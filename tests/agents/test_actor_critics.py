@@ -111,7 +111,7 @@ def test_resets_are_not_learned_from(name: str) -> None:
     assert not same(weights(learner), before)
     before = weights(learner)
     rollout.valid[:] = rollout.terminated[:] = rollout.truncated[:] = False
-    assert not np.isfinite(list(learner.learn(rollout).values())).any(), "nothing is told of nothing"
+    assert not np.isfinite(list(learner.learn(rollout).values())).any(), "without a valid step, all metrics are NaN"
     assert same(weights(learner), before)
     envs.close()
 

@@ -38,7 +38,7 @@ EACH_METHOD = pytest.mark.parametrize("method", METHODS)
 
 
 def alone(params: BanditParams) -> OpenBanditAgent:
-    """Return the agent that goes with some settings, written out."""
+    """Return the classic agent with the same settings, as an independent reference."""
     step_size = params.step_size or None
     match params.method:
         case "reward_averaging":

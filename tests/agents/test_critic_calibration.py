@@ -63,7 +63,7 @@ def test_values_of_single_moves_are_those_of_the_uniform_policy() -> None:
     np.testing.assert_allclose(values_of_random(model, world.lists, GAMMA), solve_policy(model, uniform, GAMMA))
 
 
-def test_rounding_errors_put_mirrored_states_in_no_order() -> None:
+def test_rounding_errors_do_not_order_mirrored_states() -> None:
     kwargs = {"size": 3, "goal": [1, 1], "heading": True, "actions": "sequence", "max_moves": 3, "slip": 0.0}
     env = EnvParams(id="laurel/GridWorld-v0", kwargs=kwargs)
     adapter, world = adapter_for(env), GridWorld(**kwargs)  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def test_a_critic_that_knows_the_values_has_no_error() -> None:
 def test_random_rounds_are_measured_and_kept(
     env: EnvParams, weight: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless something else than the environment's reward is learned from, whose values are unknown."""
+    """Unless the reward is not only the environment's: then the true values are unknown."""
     monkeypatch.setattr(module, "tune", lambda *_: 0.0)
     adapter = adapter_for(env)
     params = LanguageActorParams.model_validate(
@@ -121,7 +121,7 @@ def test_random_rounds_are_measured_and_kept(
     assert found.error == figures["critic_error"] < 0.1
     assert found.rank == figures["critic_rank"] > 0.5
     learner.params = params.model_copy(update={"refresh_critic": True})
-    assert learner._calibrated(rollout) == {}, "it will be one of other rounds"
+    assert learner._calibrated(rollout) == {}, "a refitted critic does not value the random policy"
     again = make_learner(initial_policy(adapter, params, 0, 0), params, np.random.default_rng(0))
     assert isinstance(again, LanguageModelLearner)
     again.restore(learner.state())

@@ -279,7 +279,7 @@ def test_fewer_rows_than_minibatches() -> None:
 
 
 def test_the_host_may_step_environments_of_a_device() -> None:
-    """As those of the host; after a group has stepped them, they are where it left them."""
+    """Like environments of the host; they continue from the state in which the group left them."""
     agents = Agents("CartPole-v1", range(2))
     agents.collect()
     envs = agents.envs[1]

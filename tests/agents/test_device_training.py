@@ -175,7 +175,7 @@ def test_hundreds_of_agents_at_once(tmp_path: Path) -> None:
         ({}, DQNParams(), "auto", False),
     ],
 )
-def test_what_is_trained_with_all_on_the_gpu(
+def test_which_agents_are_trained_entirely_on_the_gpu(
     env: dict[str, Any], settings: AlgorithmParams, device: str, there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -106,7 +106,7 @@ def test_memory_continues_within_an_episode_and_is_reset_after_it(kind: type[Pro
 
 
 def test_memory_is_reset_where_environments_begin_anew() -> None:
-    """Training replaces its environments now and then: what was remembered is of other episodes."""
+    """Training recreates its environments now and then: the memory belongs to episodes that were dropped."""
     learner, rollout, envs = collected(probe(Steady, limit=100), SMALL)
     assert np.abs(learner.memory).sum() > 0
     learner.begin()

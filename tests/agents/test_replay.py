@@ -127,7 +127,7 @@ def test_steps_are_drawn_in_proportion_to_their_priorities() -> None:
     feed = Feed(5, 1)
     replay = filled(feed, 4, 60, alpha=0.7)
     places = np.unique(replay.sample(5000, np.random.default_rng(0), steps=1, gamma=1.0, beta=1.0).place)
-    assert len(places) == replay.size, "what nothing is known of is drawn alike"
+    assert len(places) == replay.size, "steps without a TD error have equal chances"
     error = np.linspace(-3, 2, len(places)).astype(np.float32)
     replay.set_priorities(places, error)
     chances = (np.abs(error) + 1e-6) ** 0.7

@@ -162,7 +162,7 @@ def test_the_wrapper_gives_the_reward_of_training(n_envs: int, seed: int, beta: 
         assert figures["shaped_reward"] == pytest.approx(np.mean([paid["shaped_reward"] for paid, _ in sums]))
     else:
         assert figures["raw_reward"] is figures["shaped_reward"] is figures["share_paid"] is None
-    assert envs.figures()["episodes"] == 0, "each step is told of once"
+    assert envs.figures()["episodes"] == 0, "each episode is reported once"
 
 
 def test_rewards_across_a_whole_rollout_are_those_of_training() -> None:

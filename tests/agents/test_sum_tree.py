@@ -53,8 +53,8 @@ class Highest:
         return np.full(size, np.nextafter(1.0, 0.0))
 
 
-def test_rounding_leads_to_no_leaf_of_priority_zero() -> None:
-    """The last level is rounded to the total itself, to whose right nothing is left."""
+def test_rounding_never_draws_a_leaf_of_priority_zero() -> None:
+    """The highest draw is rounded up to the total itself, beyond the last leaf with a priority."""
     tree = SumTree(4)
     tree.set(np.arange(2), np.array([1.0, 2.0]))
     assert tree.sample(8, Highest()).tolist() == [0, 0, 1, 1, 1, 1, 1, 1]

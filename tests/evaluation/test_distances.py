@@ -101,7 +101,7 @@ def test_the_canonical_reward_is_the_formula_written_out() -> None:
 
 
 def test_a_transition_that_is_made_up_has_neither_reward_nor_end() -> None:
-    """Captions may be of both; those of the drawn transition are of another state."""
+    """Captions may depend on both, but the drawn transition's reward and end belong to another state."""
     steps, drawn = sampled(20, 5), sampled(7, 6)
     ends = np.ones(7, dtype=np.bool_)
     rewarded = replace(drawn, reward=np.ones(7, np.float32), terminated=ends, truncated=ends)

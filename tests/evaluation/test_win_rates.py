@@ -79,7 +79,7 @@ def test_equal_texts_have_half_a_win_each(results: pd.DataFrame, arms: Any) -> N
     assert win_rates(same, curves(), arms, 0)["good"]["wins"]["value"] == 0.75
 
 
-def test_a_divergence_that_is_estimated_below_0_is_no_minus_0(results: pd.DataFrame, arms: Any) -> None:
+def test_a_divergence_estimated_below_0_is_written_without_a_minus_sign(results: pd.DataFrame, arms: Any) -> None:
     of_arms = {arm: {"seeds": [0]} for arm in STRENGTHS}
     table = text_columns({"arms": of_arms, "texts": win_rates(results, curves(kl=-0.01), arms, 0)})
     assert table is not None

@@ -138,7 +138,7 @@ def test_members_are_asked_block_by_block(monkeypatch: pytest.MonkeyPatch) -> No
     judged = annotator.annotate(questions())
     next(judged)
     assert drawn == [0, 1, 2], "no list of all pairs"
-    assert log == list("xxxyyy"), "none waits for an answer that another is to give"
+    assert log == list("xxxyyy"), "a member is asked about the whole block before the next one"
     assert [j.p_first for j in judged] == pytest.approx([i / 10 for i in range(1, 7)])
     assert annotator.usage == {"calls": 14, "members.0.calls": 7, "members.1.calls": 7}
     annotator.prepare(iter([Pair("a", "b")] * 5))

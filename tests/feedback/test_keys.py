@@ -145,7 +145,7 @@ def test_words_that_a_prompt_does_not_use_do_not_change_keys(tmp_path: Path) -> 
 
 
 def test_conditions_of_a_template_on_captions_change_keys(tmp_path: Path) -> None:
-    """The goal is told only where a door is spoken of: no caption that could be tried would show it for sure."""
+    """The prompt states the goal only if a caption mentions a door, which no sample caption is certain to reveal."""
     one = Run(prompt(tmp_path), adapter())
     other = replace(one, adapter=adapter(goal="You leave."))
     assert one.sent("a", "b", 0) == other.sent("a", "b", 0)

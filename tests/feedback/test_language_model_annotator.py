@@ -305,7 +305,7 @@ def test_the_name_has_the_model_and_prompt(adapter: EnvAdapter, store: ResponseS
     assert not judge.simulated
 
 
-# ---- where nothing can be read, and what is told of how far it is ----
+# ---- models without readable answers, and reports of progress ----
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_the_labels_are_the_means_of_each_members_labels(
     assert annotator.usage["calls"] == 4 * len(QUESTIONS)
     del annotator
     if device == "cuda":
-        assert torch.cuda.memory_allocated() < 1e6, "what was loaded is let go of"
+        assert torch.cuda.memory_allocated() < 1e6, "models are freed after use"
 
 
 def test_a_model_whose_answers_are_all_stored_is_not_loaded(

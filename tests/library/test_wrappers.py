@@ -173,7 +173,7 @@ def test_info_has_the_reward_and_the_caption(made: Made) -> None:
     assert infos[0][4]["prob"] == 1.0, "the environment's own info stays"
 
 
-def test_an_episode_that_is_left_counts_no_more(made: Made) -> None:
+def test_counts_of_an_abandoned_episode_are_dropped(made: Made) -> None:
     shaping = {"beta": 1.0, "quantile": 0.0}
     place = made("CliffWalking-v1")
     env = laurel.RewardWrapper(gym.make("CliffWalking-v1"), place, shaping)

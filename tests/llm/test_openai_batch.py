@@ -76,7 +76,7 @@ def test_all_requests_go_in_one_batch_and_each_answer_finds_its_request(api: Bat
     assert line["body"]["model"] == "tiny"
     assert line["body"]["messages"] == [{"role": "user", "content": "q0"}]
     assert {headers["Authorization"] for headers in api.headers} == {f"Bearer {KEY}"}
-    assert waiting(store, api) == 0, "what is answered is struck out"
+    assert waiting(store, api) == 0, "answered questions leave the ledger"
 
 
 def test_the_same_question_twice_is_one_line(api: BatchAPI, store: ResponseStore) -> None:

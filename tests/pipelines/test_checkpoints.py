@@ -42,7 +42,7 @@ with kept(dsl.Model(uri=artifact), "train-agents oracle 0", work, [], seconds=0.
 """
 
 
-def test_an_attempt_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
+def test_an_attempt_resumes_from_the_checkpoint_of_a_killed_one(tmp_path: Path) -> None:
     artifact = tmp_path / "job" / "agents"
     running = subprocess.Popen([sys.executable, "-c", ATTEMPT, str(artifact), PARTIAL])
     try:

@@ -183,7 +183,7 @@ def test_a_local_database_cannot_be_reached_from_a_container(
         ),
     ],
 )
-def test_an_image_that_is_not_to_be_had(
+def test_an_image_that_is_missing_is_reported(
     started: Any, capsys: pytest.CaptureFixture[str], image: str, sentence: str
 ) -> None:
     code, containers = started(Engine("laurel-python:mine"), image)

@@ -84,7 +84,7 @@ def test_params_are_those_of_the_manifest(dvc: dict[str, Any], finished: Project
     used = read_json(finished.output(name) / "manifest.json")["params"]
     chosen_by = {key for key in dvc["stages"][name]["params"] if key not in used}
     assert {*dvc["stages"][name]["params"]} - chosen_by == set(used)
-    assert chosen_by <= ARMS_WANT, "what is made follows from the arms, what it is like does not"
+    assert chosen_by <= ARMS_WANT, "the arms decide only which outputs are made, not their content"
     assert set(used) <= set(TINY) - {"tracking", "pipeline"}
 
 

@@ -31,7 +31,7 @@ def test_the_manifest_says_what_it_cost(project: Project, server: ChatServer) ->
     assert run(project)["usage"]["cost_usd"] == 0, "answers that are kept are free"
 
 
-def test_a_run_again_that_only_has_questions_left_which_are_refused(project: Project, server: ChatServer) -> None:
+def test_a_repeated_run_asks_only_the_refused_questions_again(project: Project, server: ChatServer) -> None:
     def fussy(request: Any, body: dict[str, Any]) -> Any:
         refused = zlib.crc32(body["messages"][-1]["content"].encode()) % 4 == 0
         return problem(400, "We do not speak of this.") if refused else teacher(request, body)

@@ -133,8 +133,8 @@ def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_a_module_that_registers_the_environment_makes_it_no_other(tmp_path: Path) -> None:
-    """Gymnasium's `module:id`; of two modules, each may register an environment of its own by that name."""
+def test_an_environment_with_and_without_its_module_is_the_same(tmp_path: Path) -> None:
+    """Gymnasium's `module:id`; two different modules may register different environments by one id."""
     a, b, c = (
         report(tmp_path / str(number), {"preference": 0.1}, env={**PARAMS["env"], "id": env_id})
         for number, env_id in enumerate(("FrozenLake-v1", "one:FrozenLake-v1", "two:FrozenLake-v1"))

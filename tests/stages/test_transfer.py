@@ -86,7 +86,7 @@ def runs(finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("own_process")
-def test_two_matrices_and_what_is_done_is_not_repeated(
+def test_two_matrices_are_filled_and_finished_cells_are_not_repeated(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trained = []

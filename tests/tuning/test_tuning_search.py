@@ -193,7 +193,7 @@ def test_parallel_search_runs_as_many_trials(params: Params, space: Space, tmp_p
     assert len(run(opened(tmp_path / "b", space, params), 4, tmp_path / "b" / "work", workers=3)) == 4
 
 
-def test_of_a_diverging_trial_no_other_seed_is_trained(params: Params, space: Space, tmp_path: Path) -> None:
+def test_a_trial_that_diverges_trains_no_further_seed(params: Params, space: Space, tmp_path: Path) -> None:
     trained: list[str] = []
 
     def work(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:

@@ -13,7 +13,7 @@ REACH = 3.0
 """Magnitude that a continuous action rarely exceeds before anything is learned: deviations from zero of a standard
 Gaussian, as which policies begin."""
 LEAST_TRIED = 0.25
-"""Share of an action's range below which a sentence says that the rest is hardly tried."""
+"""Share of an action's range that policies reach at first, below which a warning says that they hardly try the rest."""
 
 
 def action_form(space: gym.Space[Any]) -> tuple[int, bool]:

@@ -221,7 +221,7 @@ def _remove_half_written(partial: Path) -> None:
 
 
 def _key(stage: str, params: Mapping[str, Any], made_from: Mapping[str, str], *, limits_matter: bool) -> str:
-    """Return the key of a stage's work; unless `limits_matter`, LIMITS, which may have stopped it, do not count."""
+    """Return the key of a stage's work; unless `limits_matter`, it ignores LIMITS, which may have stopped the work."""
     if not limits_matter:
         params = without_limits(params)
     return digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:KEY_LENGTH]

@@ -12,7 +12,7 @@ FULL = "the disk is full. Free some space and run again; existing files are kept
 
 
 def number_of(error: OSError) -> int | None:
-    """Return the error's number, also of copies of directories and of NumPy's short writes, which have none."""
+    """Return the errno, also of errors that lack it: those of copying directories, and NumPy's short writes."""
     if isinstance(error, shutil.Error) and (found := re.search(r"\[Errno (\d+)\]", str(error))):
         return int(found[1])
     if error.errno is None and re.fullmatch(r"\d+ requested and \d+ written", str(error)):

@@ -112,8 +112,8 @@ def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
 
 
 def _digests(path: Path) -> Iterator[str]:
-    """Yield the digest of an output with everything in it, and of an output to whose folder others were added later, as
-    further label sets to those of a judge: these have manifests of their own.
+    """Yield the digest of an output's whole folder, and the one without outputs that were added to it later, such as
+    further label sets, which have manifests of their own.
     """
     yield digest_directory(path)
     if others := [manifest.parent for manifest in path.rglob(MANIFEST) if manifest.parent != path]:

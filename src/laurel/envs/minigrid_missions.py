@@ -143,7 +143,7 @@ def named(missions: Array, thing: slice, cells: Array) -> Array:
 
 
 def _objects(missions: Array) -> Iterable[tuple[slice, IntArray]]:
-    """Yield where objects of missions are, and the rows (M,) that have one there."""
+    """Yield each slice of a mission that may hold an object, with the rows (M,) that have one there."""
     for clause in range(CLAUSES):
         for at in (FIRST, SECOND):
             start = 1 + clause * CLAUSE + at
@@ -283,9 +283,9 @@ class MissionAdapter(MiniGridAdapter):
 
 
 def _keep_nearest(kept: IntArray, rows: IntArray, cells: Array, which: BoolArray) -> None:
-    """Put into `kept` (N, 3) the distance, kind and colour of the nearest of the cells (M, K, 3) that fit.
+    """Update `kept` (N, 3), the distance, kind and colour of the nearest fitting cell, with cells (M, K, 3).
 
-    An entry that is as near already stays; of equally near cells the first is taken.
+    An entry at the same distance is kept; of equally near cells the first is taken.
     """
     far = np.where(which, _FAR, _NOTHING)
     nearest = far.argmin(axis=1)

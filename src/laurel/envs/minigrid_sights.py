@@ -35,9 +35,9 @@ def _in_view(observation: Array) -> Array:
 
 
 def _in_view_next(before: Array, in_view: Array, after: Array) -> Array:
-    """Return `_in_view(after)`, given `in_view`, which is that of `before`.
+    """Return `_in_view(after)`, given `in_view`, the result for `before`.
 
-    In a rollout both are views of one array, a step apart, so that most rows of `after` are known already.
+    In a rollout both are views of one array, a step apart, so most rows of `after` are also rows of `before`.
     """
     start, next_start = (array.__array_interface__["data"][0] for array in (before, after))
     stride = before.strides[0]

@@ -95,8 +95,8 @@ class Views:
 
 @cache
 def _cells_in_view(width: int, height: int, x: int, y: int, facing: int) -> itemgetter[Any]:
-    """Return what takes from the cells of a grid, and a wall after them, those in view: from left to right, row by row
-    away from the agent; beyond the grid are walls.
+    """Return a getter of the cells in view, from left to right, row by row away from the agent. It takes the cells of a
+    grid followed by a wall, which is used for cells beyond the grid.
     """
     ahead_x, ahead_y = ((1, 0), (0, 1), (-1, 0), (0, -1))[facing]
     places = []

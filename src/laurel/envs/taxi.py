@@ -187,7 +187,7 @@ def _steps_to_stands() -> IntArray:
 
 
 def _moves() -> list[tuple[int, int]]:
-    """Return what can happen on a drive, with the steps that are left: a move changes these by one, a wall does not."""
+    """Return the possible outcomes of a move (closer, farther, blocked), each with the steps left after it."""
     found = set()
     for square, steps in enumerate(_STEPS):
         near = [row * SIZE + column for row, column in _neighbours(*divmod(square, SIZE))]

@@ -84,7 +84,7 @@ def portrait(episode: Sequence[Moment], path: Path) -> None:
 def write_webp(frames: Sequence[Image.Image], durations: Sequence[int], path: Path) -> None:
     """Write pictures as a looping animation, each shown for its number of milliseconds.
 
-    Lossless, which on flat colours is also the smallest; lossy where that takes more than MAX_BYTES.
+    Lossless compression is tried first, and is also the smallest for flat colours; files above MAX_BYTES become lossy.
     """
     for options in ({"lossless": True, "quality": 20}, {"quality": 75}, {"quality": 40}, {"quality": 10}):
         frames[0].save(
@@ -102,7 +102,7 @@ def write_webp(frames: Sequence[Image.Image], durations: Sequence[int], path: Pa
 
 
 def _frame(before: Sequence[Moment], after: Sequence[Moment], t: int, height: int) -> Image.Image:
-    """Draw both episodes at step t, each at its end if that was earlier."""
+    """Draw both episodes at step t; an episode that has ended by then shows its last moment."""
     image = Image.new("RGB", (2 * SIDE + GAP + 2 * MARGIN, HEAD + height + FOOT), PAPER)
     draw = ImageDraw.Draw(image)
     for x, label, episode in (
@@ -149,6 +149,6 @@ def tone_of(last: Moment) -> tuple[int, int, int]:
 
 @cache
 def font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """Return DejaVu Sans as it comes with matplotlib: alike on all machines, and with most scripts' letters."""
+    """Return matplotlib's copy of DejaVu Sans: the same on all machines, with the letters of most scripts."""
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(Path(mpl.get_data_path()) / "fonts" / "ttf" / name, size)

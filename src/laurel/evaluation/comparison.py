@@ -20,8 +20,8 @@ def compare_arms(scores: Scores, arms: Sequence[ArmInfo]) -> dict[str, dict[str,
     """Compare the main arm and those paid the same rewards with every other arm except bounds, on each measure.
 
     Returns:
-        arm -> the other -> measure -> what `compare` says, with `p_holm`: its p-value adjusted by Holm's method for the
-        number of comparisons that have one.
+        arm -> other arm -> measure -> result of `compare`, with `p_holm`: its p-value adjusted by Holm's method for the
+        number of comparisons with a p-value.
     """
     found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for arm, over in comparisons_of(arms):
@@ -104,7 +104,7 @@ def permutation_p(ours: DoubleArray, theirs: DoubleArray) -> float:
     counts = np.zeros((m + 1, int(ranks.sum()) + 1))
     counts[0, 0] = 1.0  # [k, s]: choices of k seeds whose ranks add up to s
     for done, rank in enumerate(ranks.tolist()):
-        # Skip counts from which the remaining seeds cannot reach m; `many` and `total` bound what was reached so far.
+        # Skip counts from which the remaining seeds cannot reach m; `many` and `total` bound counts and sums so far.
         few, many = max(m - (len(ranks) - done), 0), min(done, m - 1)
         counts[few + 1 : many + 2, rank : rank + total + 1] += counts[few : many + 1, : total + 1].copy()
         total += rank

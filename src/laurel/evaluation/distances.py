@@ -46,7 +46,7 @@ BLOCK = 128
 MOST_STEPS = 20_000
 """Number of collected steps, in whole episodes, on which rankings are compared."""
 LEAST_DIFFERENT = 5
-"""Least number of episodes, besides those that are paid the most common total, for a distance of rankings."""
+"""Minimum number of episodes that differ from the most common total, for a distance of rankings."""
 DIGITS = 6
 ENVIRONMENT = "environment"
 Matrix = dict[str, dict[str, float | None]]
@@ -125,7 +125,7 @@ def rank_distance(a: DoubleArray, b: DoubleArray, least: int = 0) -> float | Non
     """Return the share of pairs of episodes ranked in opposite orders, of those without a tie; None without any.
 
     Args:
-        least: None also if fewer episodes than this have another total than the most common one under a or b.
+        least: also None if fewer episodes than this differ from the most common total under a or b.
     """
     if min(_different(a), _different(b)) < least:
         return None
@@ -204,7 +204,7 @@ def _totals(pay: DoubleArray, episode: IntArray) -> DoubleArray:
 
 
 def without_rounding(totals: DoubleArray, steps: int) -> DoubleArray:
-    """Make sums equal that differ no more than sums of up to so many rewards do, each rounded to 1 / GRID."""
+    """Make sums equal if rounding explains the difference: each of up to `steps` rewards is rounded to 1 / GRID."""
     order = np.argsort(totals)
     begins = np.diff(totals[order], prepend=-np.inf) > steps / GRID
     alike = np.empty_like(totals)

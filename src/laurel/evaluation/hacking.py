@@ -215,6 +215,6 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
 
 
 def _rounded_down(value: float) -> float:
-    """Round a positive number down to two digits: a bound that is rounded up does not keep what it should."""
+    """Round a positive number down to two digits; rounded up, it would no longer be a safe bound."""
     place = 10.0 ** (1 - math.floor(math.log10(value)))
     return math.floor(value * place + 1e-9) / place

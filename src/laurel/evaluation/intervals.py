@@ -19,7 +19,7 @@ LEVEL = 0.95
 _Z = float(ndtri(0.5 + LEVEL / 2))
 _TAIL = (1 - LEVEL) / 2
 LEAST_LEVEL = 0.93
-"""An interval between order statistics has one of a few levels: with five seeds at most 0.9375."""
+"""Least level of an interval between order statistics, which has only a few levels: at most 0.9375 with five seeds."""
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

@@ -55,7 +55,7 @@ class Answer:
     verdict: str
     """The verdict, and how sure the model was if it was asked for that."""
     raw: str | None
-    """What the model wrote; None where nothing came, or nothing was to be written."""
+    """The model's text; None if no answer came, or if choices were scored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Example:
 def usage_by_annotator(
     usage: Mapping[str, float | None], annotators: Sequence[str]
 ) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return what asking cost: in all, under no name, then by member of an ensemble; nothing if nothing was asked.
+    """Return the cost of asking: the total, named "", then each member of an ensemble; empty if nothing was asked.
 
     Args:
         usage: of all; keys such as `members.0.calls` are of a member.

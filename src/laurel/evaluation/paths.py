@@ -151,7 +151,7 @@ def path_figure(arms: Sequence[ArmPaths]) -> Figure:
 
 
 def _counted(walks: Sequence[Walk]) -> str:
-    """Say from how many starts the goal was reached, and how much longer than the shortest these ways were."""
+    """Say from how many starts the goal was reached, and with how many moves more than on the shortest paths."""
     arrived, more = sum(walk.arrived for walk in walks), _over_shortest(walks)
     longer = "" if more is None else f"\n{number(more)} moves over the shortest"
     return f"goal from {arrived} of {len(walks)} starts{longer}"

@@ -168,10 +168,10 @@ def learning_curves(
 
 
 def _scale(figure: Figure, axes: Axes, *, is_rate: bool, log: bool) -> str:
-    """Return an id that says where data lie in the SVG, by which pages read values off: left, right, bottom, top.
+    """Return an SVG id with the scale of the axes, from which pages compute the values at positions.
 
-    The first four numbers are places in points, the next four the values there; then whether x is logarithmic, and
-    whether y is a rate.
+    Four positions in points (left, right, bottom, top), the four values there, whether x is logarithmic, and whether y
+    is a rate.
     """
     width, height = 72 * figure.get_size_inches()
     box = axes.get_position()

@@ -75,7 +75,7 @@ def view(reference: gym.Env[Any, Any]) -> Picture | str:
     """Render: a picture, or text in the mode ansi; empty text where no mode was asked for.
 
     Raises:
-        NotRenderedError: what comes is neither, or rendering fails.
+        NotRenderedError: rendering fails, or returns neither.
     """
     if reference.render_mode is None:
         return ""

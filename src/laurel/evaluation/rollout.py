@@ -27,7 +27,7 @@ from laurel.rewards.paying import RewardCalculator
 from laurel.seeding import generator
 
 MOST_WITHOUT_END = 200_000
-"""Steps of every environment in which no episode ends, after which evaluation gives up, if there is no known limit."""
+"""Steps per environment without the end of an episode after which evaluation gives up, if no step limit is known."""
 
 
 @dataclass(frozen=True)

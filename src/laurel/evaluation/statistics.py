@@ -162,8 +162,8 @@ def estimate(scores: DoubleArray, low: float, high: float, *, draws: int, seed: 
 def further_measures(results: pd.DataFrame, *, draws: int, seed: int) -> dict[str, dict[str, dict[str, Any]]]:
     """Return for each further measure of the environment, and each arm, the agents' means as `estimate` has them.
 
-    A measure begins at 0, and goes to 1 or to the highest mean of an agent, if that is more. Episodes without it, such
-    as those of other tasks, do not count, nor agents and arms that had none with it.
+    A measure ranges from 0 to 1, or to the highest mean of an agent if that is more. Episodes without the measure, such
+    as those of other tasks, are left out, and so are agents and arms without such an episode.
     """
     found = {}
     for column in (name for name in results.columns if name.startswith(FURTHER)):
@@ -189,8 +189,8 @@ def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dic
 
     Returns:
         `per_seed` in the order of the seeds, None where a seed never got there; `median` counts such a seed as
-        later than all others, and is None where half of them or more are; `ci95` is its interval, None where there
-        are too few seeds for one; a bound later than the end of training is None.
+        later than all others, and is None if at least half of the seeds never got there; `ci95` is its interval, None
+        with too few seeds; a bound later than the end of training is None.
     """
     per_seed: list[int | None] = []
     for _, run in runs.sort_values("env_steps").groupby("seed", sort=True):

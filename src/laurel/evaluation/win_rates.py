@@ -55,8 +55,8 @@ def win_rates(
     Returns:
         Arm -> `elo` and `words` (of a text); of a trained one also `kl`, its divergence from the frozen model in nats a
         completion at the end of its training, and `wins` over the base, a rate with its interval. Wins and Elo of an
-        arm without a seed of the base are None. Empty where no language model was trained, or no arm has the untrained
-        one as its actor.
+        arm that has no seed in common with the base are None. Empty if no language model was trained, or no arm has the
+        untrained one as its actor.
     """
     base = next((name for name, arm in arms.items() if arm.actor == BASE), None)
     if base is None or "reference_kl" not in curves or "text" not in results:
@@ -135,7 +135,7 @@ def _elo(returns: DoubleArray, group: IntArray, seed: int) -> list[dict[str, Any
 def _strengths(returns: DoubleArray, weights: DoubleArray) -> DoubleArray:
     """Return the Elo of each of K arms (K, D), for D weightings (D, N) of the rows of their returns (N, K).
 
-    Of an ordered pair of arms, all that counts is the weight of the rows in which the first wins; ties count half.
+    Only the total weight of the rows in which one arm beats another matters; ties count half.
     """
     k = returns.shape[1]
     rows, wins = [], []

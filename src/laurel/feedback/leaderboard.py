@@ -129,7 +129,7 @@ def _behind(best: BoolArray, own: BoolArray, *, is_best: bool) -> Row:
 
         p - q +- z sqrt((p + q - (p - q)^2) / (n + 2))
 
-    It covers as often as it says also where few pairs or none tell the judges apart, where a bootstrap has width 0.
+    Its coverage holds even if few or no pairs distinguish the judges, where a bootstrap interval has width 0.
     """
     n = len(best)
     p, q = ((int(one.sum()) + 1) / (n + 2) for one in (best & ~own, own & ~best))

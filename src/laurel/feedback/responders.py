@@ -200,7 +200,7 @@ _WITHOUT_A_LABEL: tuple[tuple[str, Status], ...] = (
     (FAILED, "api_failed"),
     (UNREAD, "parse_failed"),
 )
-"""Answer -> status of a verdict without a label, in the order in which one answer speaks for all."""
+"""Answer -> status of a verdict without a label; by precedence, the first one found decides."""
 
 
 class _TextResponder(Responder):

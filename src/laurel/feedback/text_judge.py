@@ -67,7 +67,7 @@ class TextJudge(ABC):
 
 
 def _checked(name: str, method: Callable[..., Any], kinds: str, what: str) -> Callable[..., Array]:
-    """Wrap a method of another package's judge to refuse what are not answers, one for each text."""
+    """Wrap a method of another package's judge, to refuse results that are not one valid answer per text."""
 
     @wraps(method)
     def checked(self: TextJudge, texts: Sequence[str], groups: IntArray | None = None) -> Array:

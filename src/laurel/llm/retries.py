@@ -72,7 +72,7 @@ async def persistently(
         except TransientError as error:
             if number >= attempts or waited + seconds() >= deadline:
                 raise TransientError(f"after {number} attempts: {error.reason}") from None
-            pause = uniform(0.0, min(backoff * 2 ** (number - 1), LONGEST_WAIT))  # noqa: S311  no secret hangs on it
+            pause = uniform(0.0, min(backoff * 2 ** (number - 1), LONGEST_WAIT))  # noqa: S311  not for security
             waited += pause
             await sleep(error.wait + pause)
     raise AssertionError  # the loop returns or raises

@@ -198,7 +198,7 @@ class _Account:
         self._sampled: list[Asked] = json.loads(queue.fact(SAMPLE) or "[]")
 
     def reserve(self) -> None:
-        """Record spending, requests on their way included at their most: they may be answered after this process."""
+        """Record spending, with the maximum cost of pending requests: they may be answered after this process ends."""
         now = self.budget.spent + self.budget.on_its_way
         self._queue.note(SPENT, json.dumps([self.budget.began, *astuple(now)]))
 

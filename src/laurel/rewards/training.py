@@ -137,7 +137,7 @@ def shuffled_model(model: RewardModel, comparisons: Comparisons, settings: Prefe
         normalizer=normalizer,
         rewards=normalizer(raw),
         spreads=np.zeros(len(raw), dtype=np.float32),
-        embeddings=np.zeros((len(raw), 0), dtype=np.float32),  # the original has them, and nothing learns from these
+        embeddings=np.zeros((len(raw), 0), dtype=np.float32),  # the original has them; nothing is learned from these
     )
 
 
@@ -153,7 +153,7 @@ def _observed_items(
         rows = np.argsort(ids, kind="stable")[np.count_nonzero(ids < 0) :]  # by caption, in order
         caption = ids[rows]
         nth = np.arange(len(rows)) - np.searchsorted(caption, caption)
-        few = nth < 4 * limit  # the first of each shard are as good as any, and enough
+        few = nth < 4 * limit  # a shard's first rows suffice, and are as good as any
         rows, caption, nth = rows[few], caption[few], nth[few] + seen[caption[few]]
         place = nth.copy()
         late = np.flatnonzero(nth >= limit)
@@ -163,7 +163,7 @@ def _observed_items(
         places.append(caption[kept] * limit + place[kept])
         features.append(transition_features(adapter, transitions[rows[kept]]))
     every = np.concatenate(places)[::-1]
-    taken, last = np.unique(every, return_index=True)  # the last one has the place
+    taken, last = np.unique(every, return_index=True)  # the last row drawn for a place keeps it
     if not len(taken):
         return _Items(features[0], taken)
     return _Items(np.concatenate(features[1:])[len(every) - 1 - last], taken // limit)

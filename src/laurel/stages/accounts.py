@@ -48,7 +48,7 @@ def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
                     "labels": float(config["labels"]),
                     "distinct": {(row["first"], row["second"]) for row in labels if row["p"] is not None},
                     "dropped": float(rows[-1]["dropped"]) if rows else 0.0,
-                    "coverage": config.get("coverage"),  # agents of an earlier version have none
+                    "coverage": config.get("coverage"),  # agents trained by an earlier version lack it
                     "lag": float(np.mean(lags)) if lags else None,
                     "late": bool(config.get("late")),
                     "warnings": config.get("warnings", []),

@@ -287,7 +287,7 @@ def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list
     played: list[Played] = []
     for arm in arms:
         if arm.trained and arm.name in asked and not (agents / arm.name).is_dir():
-            continue  # left out where it was to be trained; the manifest's notes say why
+            continue  # train-agents left it out; its manifest's notes say why
         for seed in arm.agent.seeds:
             place = agents / arm.name / seed_folder(seed)
             if arm.trained and not place.is_dir():
@@ -360,9 +360,9 @@ def _track(
 def _register_best(
     tracked: Run, env: EnvParams, scores: Scores, agents: Sequence[Played], made_rewards: str | None
 ) -> None:
-    """Register the best trained agent of a method under an alias, and give the reward that it was paid the same one.
+    """Register the best trained agent of a method under an alias, and point the same alias to its reward.
 
-    Of several rewards that is the first: the one with the largest weight.
+    If its arm has several rewards, that is the first one, which has the largest weight.
 
     Args:
         made_rewards: the run that registered the rewards, if there is one.

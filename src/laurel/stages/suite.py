@@ -36,7 +36,7 @@ FAILED = "failed"
 COSTS = ("steps", "seconds", "calls", "cost")
 """Columns beside those of the arms."""
 COUNTS_ALL = "counts_all_calls"
-"""Key of results whose calls include those of models that act or hint; those of earlier versions do not."""
+"""Key of results that also count calls of models that act or hint; results of earlier versions lack it."""
 
 
 def run_suite(

@@ -111,7 +111,7 @@ def _notes_on_servers(arms: Sequence[Arm]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Trained:
-    """What an agent's training left behind."""
+    """Facts about an agent's training, from its files."""
 
     arm: Arm
     seed: int
@@ -120,11 +120,11 @@ class _Trained:
     """Whether any update has the figures of an algorithm."""
     episodes: int
     moved: float | None
-    """The most that an update changed the policy, as `approx_kl`; None if the algorithm does not report it."""
+    """The largest `approx_kl` of an update; None if the algorithm does not report it."""
 
     @classmethod
     def read(cls, arm: Arm, seed: int, place: Path) -> _Trained:
-        """Return what an agent's files say."""
+        """Read an agent's files."""
         curve = pq.read_table(place / CURVE, columns=[*FIGURES, "episodes"])
         learned = any(column.null_count < len(column) for column in curve.select(FIGURES).columns)
         episodes, moved = pc.sum(curve["episodes"]).as_py() or 0, pc.max(curve["approx_kl"]).as_py()

@@ -318,7 +318,7 @@ def play(origin: Source, target: Source, table: Path, advance: Callable[[int], N
 def _summary(played: pd.DataFrame, target: Source, curves: pd.DataFrame | None = None) -> dict[str, Any]:
     """Return success and return over seeds, with intervals, and how many seeds solved the target's task.
 
-    Returns range as those of the target's own agents and these.
+    The range of returns is that of the target's own agents and the transferred ones together.
 
     Args:
         played: episodes of the transferred arm.

@@ -126,7 +126,7 @@ def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
 
 
 def _interest(task: Task, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[str, Any]]:
-    """Return for which tasks the judge calls which others boring, and the cost of asking; None if it is not asked."""
+    """Return (K, K) which tasks the judge calls boring given another, and the cost of asking; None if not asked."""
     if task.curriculum is None or task.curriculum.interest is None:
         return None, {}
     assert task.annotate is not None

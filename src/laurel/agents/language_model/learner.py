@@ -147,7 +147,7 @@ class LanguageModelLearner(Learner):
         """Fill a shard of a rollout by what was sampled elsewhere; its environments take the same actions again.
 
         Raises:
-            DataError: the environments there were others.
+            DataError: the proposals were sampled in other environments.
         """
         if (sampled.backend, *sampled.action.shape) != (envs.backend, *part.action.shape):
             raise DataError(
@@ -259,8 +259,8 @@ class LanguageModelLearner(Learner):
     def _calibrated(self, rollout: Proposals) -> dict[str, float]:
         """Compare the critic with dynamic programming.
 
-        Only where the environment says what each action leads to, nothing but its reward was learned from, and the
-        critic stays as the random rounds leave it.
+        Only if the environment has a table of transitions, the only reward was the environment's, and the critic is not
+        refitted after the random rounds; otherwise the result is empty.
         """
         table, own = self.adapter.table, (rollout.reward == rollout.extrinsic) | ~rollout.valid
         if table is None or self.params.refresh_critic or not own.all():

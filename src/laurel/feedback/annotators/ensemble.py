@@ -182,7 +182,7 @@ class EnsembleAnnotator:
             yield Judgement("parse_failed", None, 0)
 
     def _voted(self, number: int, *, stored: bool) -> None:
-        """Count votes; as many votes as members are a judged pair, of whichever pairs they are."""
+        """Count votes, and report progress: as many votes as there are members count as one judged pair."""
         self._votes += number
         judged, self._votes = divmod(self._votes, len(self._members))
         if judged:

@@ -75,7 +75,7 @@ TEACHERS: Mapping[str, Faults] = MappingProxyType(
 
 
 def _told(faults: Faults, params: ScriptedParams) -> Iterator[str]:
-    """Say in what a teacher differs from one that always knows and says which is better."""
+    """Describe how a teacher differs from one that never errs and always answers."""
     if faults.error_rate:
         yield f"{faults.error_rate:.4g} of preferences flipped"
     if faults.skip_below > -math.inf:

@@ -48,7 +48,7 @@ class LikelyActions(Memoryless):
     """Rewards steps by an advisor's probabilities; each distinct state is asked about once.
 
     Args:
-        within: makes the same advisor with another budget; None: the advisor has none.
+        within: makes the same advisor with another budget; None: the advisor has no budget.
     """
 
     threshold = 0.0

@@ -305,7 +305,7 @@ def answered(
     }
     counts = dict(zip(outcomes.texts, outcomes.counts, strict=True))
     kept = {text: answers[text] for text in outcomes.texts if text in answers}
-    # An answer of neither is wrong, also about an outcome that is no success.
+    # Neither yes nor no (1/2) counts as wrong, whatever the outcome.
     judged = [text for text in asked if text in kept and text in truth and text not in judge.shown]
     right = [kept[text] != 0.5 and (kept[text] > 0.5) == truth[text] for text in judged]
     quality: dict[str, Any] = {
