@@ -21,7 +21,12 @@ from hypothesis import strategies as st
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, LaurelError, PromptError
 from laurel.feedback.annotator import Annotator, Judgement, Pair, judge
+from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators import make_annotator
+from laurel.feedback.chat_annotator import ChatAnnotator
+from laurel.feedback.questions.goals import GoalsQuestion
+from laurel.feedback.questions.outcome import OutcomeQuestion
+from laurel.feedback.questions.pair import load_prompt
 from laurel.params.annotation import AnnotateParams
 
 GOOD = "You reach the goal."
@@ -220,3 +225,16 @@ def test_an_annotator_in_an_ensemble_fails_as_clearly(tmp_path: Path, door_key: 
     )
     with pytest.raises(LaurelError, match="cannot be reached"):
         label(make_annotator(params, door_key, 0), "a", "b")
+
+
+def test_a_model_that_scores_names_the_prompts_that_it_can_use() -> None:
+    """Of the same kind of question: another kind's setting would change nothing."""
+    kind = kind_of(AnnotateParams(annotator="huggingface"))
+    assert isinstance(kind, ChatAnnotator)
+    for prompt, end in (
+        (load_prompt("motif"), "generate, or annotate.language_model.prompt to answer_only or concise."),
+        (OutcomeQuestion.load_prompt("yes_no"), "generate, or that prompt to answer_only."),
+        (GoalsQuestion.load_prompt("suggest"), "generate."),
+    ):
+        with pytest.raises(AnnotationError, match=f"mode to {re.escape(end)}$"):
+            kind.scored(prompt)

@@ -13,18 +13,13 @@ from hypothesis import strategies as st
 
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, Example
-from laurel.errors import AnnotationError, PromptError
+from laurel.errors import PromptError
 from laurel.feedback.annotator import Pair
-from laurel.feedback.annotator_kind import kind_of
-from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.probe import has_probe, load_probe
 from laurel.feedback.prompt import FOLDER, LONGEST, Prompt, quote
-from laurel.feedback.questions.goals import GoalsQuestion
-from laurel.feedback.questions.outcome import OutcomeQuestion
 from laurel.feedback.questions.pair import FORM, PairQuestion, load_prompt
 from laurel.llm.chat import Message
 from laurel.params import EnvParams
-from laurel.params.annotation import AnnotateParams
 
 NAMES = {
     "answer_only",
@@ -403,16 +398,3 @@ def test_conditions_and_plain_filters_stay(tmp_path: Path) -> None:
     text = "{% if 'key' in first and second | length > 2 %}{{ description | upper }}{% else %}no{% endif %} A:"
     prompt = load_prompt(own(tmp_path, SMALL.replace("A:", text)))
     assert worded(prompt, "a key", "yes", Grid())[0].content.startswith("A GRID.")
-
-
-def test_a_model_that_scores_names_the_prompts_that_it_can_use() -> None:
-    """Of the same kind of question: another kind's setting would change nothing."""
-    kind = kind_of(AnnotateParams(annotator="huggingface"))
-    assert isinstance(kind, ChatAnnotator)
-    for prompt, end in (
-        (load_prompt("motif"), "generate, or annotate.language_model.prompt to answer_only or concise."),
-        (OutcomeQuestion.load_prompt("yes_no"), "generate, or that prompt to answer_only."),
-        (GoalsQuestion.load_prompt("suggest"), "generate."),
-    ):
-        with pytest.raises(AnnotationError, match=f"mode to {re.escape(end)}$"):
-            kind.scored(prompt)
