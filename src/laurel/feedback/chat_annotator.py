@@ -296,9 +296,8 @@ class ChatAnnotator(AnnotatorKind):
     def asked(self, question: Question[Item, Any], items: Sequence[Item], what: str) -> str:
         """Return a line with what the model is asked, such as "is asked for scores", and the cost."""
         found = self.estimate_of(question, items)
-        return (
-            f"{found.model} {what}: {found.calls:,} calls at most without follow-ups, cost {found.costs(found.price)}"
-        )
+        calls = f"{found.calls:,} call{'s' * (found.calls != 1)} at most without follow-ups"
+        return f"{found.model} {what}: {calls}, cost {found.costs(found.price)}"
 
     def _requests(
         self, identity: Identity, question: Question[Item, Any], items: Sequence[Item]

@@ -108,7 +108,8 @@ class EmbeddingParams(Section):
 class ScriptedParams(Section):
     """A simulated teacher of B-Pref (Lee et al. 2021, arXiv 2111.03026), with two typical faults of language models.
 
-    Null: the value of the named teacher; other values change its rates or add faults.
+    Null: the value of the named teacher; other values change its rates or add faults. Judgements of single texts, as
+    for rewards of the kinds outcome and score, have errors at the error rate, and none of the other faults.
     """
 
     teacher: Literal["oracle", "mistake", "skip", "equal", "myopic", "stochastic"] = "oracle"
@@ -126,7 +127,7 @@ class ScriptedParams(Section):
     beta: Positive | None = None
     """Draw the preference with odds exp(beta * difference in utility); stochastic: 1, the others do not draw."""
     abstain_rate: Probability = 0.0
-    """Probability that the teacher does not answer."""
+    """Probability that the teacher does not answer about a pair."""
     first_bias: Probability = 0.0
     """Probability that the teacher names the first segment regardless of content."""
 

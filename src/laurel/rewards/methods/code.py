@@ -102,7 +102,8 @@ class Code(Method[CodeParams]):
         numbers = Numbers(adapter)
         found = chat.estimate_of(_questions(own, adapter)[0], [Assignment(numbers.observation, numbers.action)])
         cost = found.costs(found.price)
-        calls = f"{found.calls * own.rounds:,} calls at most without follow-ups"
+        number = found.calls * own.rounds
+        calls = f"{number:,} call{'s' * (number != 1)} at most without follow-ups"
         later = "; later rounds show the best function, too, so each costs more" if own.rounds > 1 else ""
         return f"{chat.model_name} writes {asked}: {calls}, cost of the first round {cost}{later}"
 
