@@ -311,6 +311,17 @@ def test_what_others_reserve_between_two_looks_spends_no_budget(
     assert len(answers) == 4
 
 
+@pytest.mark.parametrize(
+    ("limits", "spent"),
+    [(BudgetParams(max_tokens=1000), Spending(tokens=985)), (BudgetParams(max_cost=10.0), Spending(cost=9.85))],
+)
+def test_a_share_of_tokens_and_money_can_be_kept_free(limits: BudgetParams, spent: Spending) -> None:
+    budget = Budget(limits)
+    assert budget.exceeded_by(spent) is None
+    assert budget.exceeded_by(spent, slack=0.01) is None
+    assert budget.exceeded_by(spent, slack=0.02) is not None
+
+
 def test_a_budget_that_is_passed_on_does_not_count_twice(tmp_path: Path) -> None:
     budget = Budget(BudgetParams(max_calls=10).kept_in(tmp_path / "spending.db"))
     budget.spent = Spending(4)

@@ -17,6 +17,7 @@ from laurel.data.captions import Segments
 from laurel.data.manifest import read_manifest
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError
+from laurel.feedback.question import Reading
 from laurel.feedback.questions.score import ScoreQuestion
 from laurel.params import EnvParams, parse_params
 from laurel.params.rewards import method_of
@@ -91,6 +92,10 @@ def test_groups_hold_different_texts_and_each_text_as_often(n: int, size: int, n
     np.testing.assert_array_equal(groups, drawn_groups(n, size, n_groups, 0))
 
 
+def test_by_default_each_text_is_in_four_groups() -> None:
+    assert (np.bincount(drawn_groups(12, 4, None, 0).reshape(-1)) == 4).all()
+
+
 def test_offsets_of_groups_do_not_move_a_text() -> None:
     """A judge that is generous with some groups: means are far off, the texts' own scores are not."""
     rng = np.random.default_rng(0)
@@ -104,6 +109,31 @@ def test_offsets_of_groups_do_not_move_a_text() -> None:
     assert np.corrcoef(means, own)[0, 1] < 0.7
     alone = on_one_scale(np.array([[0], [0], [2]]), np.array([[1.0], [3.0], [5.0]]), 3)
     np.testing.assert_array_equal(alone, [2.0, np.nan, 5.0])
+
+
+def test_a_group_with_a_missing_score_says_nothing_of_its_other_texts() -> None:
+    found = on_one_scale(np.array([[0, 1], [1, 2]]), np.array([[np.nan, 9.0], [2.0, 2.0]]), 3)
+    assert np.isfinite(found).tolist() == [False, True, True]
+    assert found[1] == found[2]
+
+
+def test_equal_scores_put_no_pair_in_the_right_order() -> None:
+    adapter = adapter_for(EnvParams(id=DOORKEY))
+    texts = [*dict.fromkeys(filter(None, map(adapter.describe, adapter.events())))]
+    found = right_order(texts, np.ones(len(texts), np.float32), np.ones(len(texts), np.int64), adapter)
+    assert found is not None
+    assert found["value"] == 0
+
+
+def test_as_many_unreadable_answers_as_readable_ones_are_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {**MINIMAL, "env": {"id": DOORKEY}, "annotate": {"annotator": "openai", "openai": {"model": "m"}}}
+    context = RewardContext.of(parse_params(content, "params.yaml"))
+    readable, unreadable = Reading("scored", (1.0, 3.0)), Reading("unreadable", None)
+    answers = [[readable, unreadable], [readable, readable]]
+    monkeypatch.setattr("laurel.feedback.chat_annotator.ChatAnnotator.answers", lambda *_: answers)
+    groups = np.array([[0, 1], [1, 0]])
+    said = asked(["a", "b"], groups, ScoreParams(kind="score"), context, context.adapter, 0)
+    np.testing.assert_array_equal(said.scores, [[np.nan, np.nan], [1.0, 3.0]])
 
 
 def test_scores_on_one_scale_are_the_minimum_that_is_documented() -> None:
