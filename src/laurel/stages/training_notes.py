@@ -235,26 +235,25 @@ def notes_on_questions(places: Sequence[Agent]) -> list[str]:
     Agents of one process share the answers to hints, and a note.
     """
     accounts: dict[tuple[str, str], Mapping[str, Any]] = {}
-    agents: dict[tuple[str, str], list[str]] = {}
-    arms: dict[tuple[str, str], str] = {}
+    agents: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for arm, seed, place in places:
         for purpose, account in read_run(place).get("accounts", {}).items():
             asked = account.get(ASKER, f"{arm.name} {seed}"), purpose
             accounts[asked] = max(accounts.get(asked, account), account, key=lambda one: one.get("calls", 0))
-            agents.setdefault(asked, []).append(f"{arm.name} seed {seed}")
-            arms.setdefault(asked, arm.name)
+            agents.setdefault(asked, []).append((arm.name, seed))
     notes, unread = [], dict[str, str]()
     for asked, account in accounts.items():
         about = account.get("about", "states")
         instead = account.get("instead", "all actions counted as equally likely")
+        trained = ", ".join(f"{arm} seed {seed}" for arm, seed in agents[asked])
         notes.append(
-            f"The process that trained {', '.join(agents[asked])} asked {account['model']} for {asked[1]} about "
+            f"The process that trained {trained} asked {account['model']} for {asked[1]} about "
             f"{account['states']:,} distinct {about}: {account.get('calls', 0):,} calls, "
             f"{account.get('cached', 0):,} answers from the store. {account['unread']:,} {about} had no answer "
             f"that could be read: {instead} there."
         )
         if account["unread"]:
-            unread.setdefault(f"{arms[asked]} {asked[1]}", notes[-1])  # once, not for every seed
+            unread.setdefault(f"{agents[asked][0][0]} {asked[1]}", notes[-1])  # once, not for every seed
     for note in unread.values():
         tell(f"train-agents: {note}")
     return notes
