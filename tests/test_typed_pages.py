@@ -26,6 +26,8 @@ from ports import free_port
 from tiny_project import UNTRACKED, Project
 
 SMALL = {
+    "annotate": {"n_pairs": 100},
+    "rewards": {"preference": {"max_epochs": 10}},
     "agent": {"seeds": [0, 1], "steps": 1024, "ppo": {"n_envs": 4, "n_steps": 32, "batch_size": 64, "hidden": [16]}},
     "evaluate": {"episodes": 4, "n_envs": 4, "bootstrap": 100, "animation_steps": 10},
     "tracking": {"enabled": False},
@@ -150,21 +152,24 @@ def to_type(page: str, session: Session) -> Iterator[str]:
             place = shlex.quote(session.files[block.title])
             yield f"mkdir -p \"$(dirname {place})\" && cat >{place} <<'END'\n{block.text}END"
         elif block.language == "yaml" and session.params:
-            yield f"set_params params.yaml {shlex.quote(block.text)}"
+            yield f'set_params params.yaml {shlex.quote(block.text)} "$SMALL"'
         elif block.language == "python" and not block.title and session.python:
             yield f"python - <<'END'\n{block.text}END"
 
 
 SET_PARAMS = """import sys, yaml
-file, changes = sys.argv[1:]
+file, changes, *small = sys.argv[1:]
 content = yaml.safe_load(open(file)) | yaml.safe_load(changes)
+for section, values in yaml.safe_load(small[0] if small else "{}").items():
+    content[section] = (content.get(section) or {}) | values
 open(file, "w").write(yaml.safe_dump(content, sort_keys=False))
 """
 PRELUDE = f"""set -e -o pipefail
+SMALL={shlex.quote(yaml.safe_dump(SMALL))}
 set_params() {{ python -c {shlex.quote(SET_PARAMS)} "$@"; }}
 laurel() {{
     command laurel "$@" || return
-    if [ "$1" = init ]; then set_params "$2/params.yaml" {shlex.quote(yaml.safe_dump(SMALL))}; fi
+    if [ "$1" = init ]; then set_params "$2/params.yaml" "{{}}" "$SMALL"; fi
 }}
 """
 
