@@ -1,5 +1,5 @@
 """Encodes sections of params as KFP parameters, and decodes them: KFP's structs drop null, turn integers into floats,
-and refuse infinite numbers and NaN.
+which rounds those beyond EXACT, and refuse infinite numbers and NaN.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ NULL = "null"
 """Encodes null. A text with this value, or one that already starts with ~, gets a leading ~."""
 NUMBERS = {".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
 """Encode these numbers, as YAML writes them; texts with these values are as those of NULL."""
-_CODE = re.compile(rf"~*({NULL}|-?\.inf|\.nan)")
+EXACT = 2**53
+"""Up to here floats hold every integer. Larger ones are encoded as INTEGER and their digits."""
+INTEGER = "integer "
+_CODE = re.compile(rf"~*({NULL}|-?\.inf|\.nan|{INTEGER}-?\d+)")
 
 
 def encoded(value: Any) -> Any:
@@ -25,6 +28,8 @@ def encoded(value: Any) -> Any:
             return f"~{value}"
         case float() if not math.isfinite(value):
             return next(code for code, number in NUMBERS.items() if repr(number) == repr(value))
+        case int() if abs(value) > EXACT:
+            return f"{INTEGER}{value}"
         case Mapping():
             return {key: encoded(item) for key, item in value.items()}
         case list() | tuple():
@@ -37,8 +42,10 @@ def decoded(value: Any) -> Any:
     """Return what was encoded, with 5 for 5.0: a float parameter takes either."""
     match value:
         case str() if _CODE.fullmatch(value):
+            if value.startswith(INTEGER):
+                return int(value.removeprefix(INTEGER))
             return None if value == NULL else NUMBERS.get(value, value[1:])
-        case float() if value.is_integer():
+        case float() if value.is_integer() and abs(value) <= EXACT:
             return int(value)
         case Mapping():
             return {key: decoded(item) for key, item in value.items()}
