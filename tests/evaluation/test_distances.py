@@ -28,7 +28,7 @@ from laurel.evaluation.distances import (
     without_rounding,
 )
 from laurel.params import EnvParams
-from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.base import UNPAID, Reward, Steps
 from tiny_project import UNTRACKED, Project
 
 GAMMA = 0.9
@@ -232,6 +232,30 @@ def test_rewards_of_a_run_are_compared_on_what_was_collected(tmp_path: Path, ste
     assert found["epic"]["long"] == {"twice": 0.0, "short": 1.0}
     assert found["rank"]["long"] == {"twice": 0.0, "short": 1.0}
     assert set(found["rank"]["environment"]) == {"long", "twice", "short"}
+
+
+@pytest.mark.parametrize("first_fails", [False, True])
+def test_transitions_are_captioned_once_for_all_rewards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_fails: bool
+) -> None:
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 400})
+    project.run("collect")
+    adapter, captioned = adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0")), 0
+    encode = adapter.encode
+
+    def counted(transitions: Transitions) -> np.ndarray:
+        nonlocal captioned
+        captioned += len(transitions)
+        return encode(transitions)
+
+    monkeypatch.setattr(adapter, "encode", counted)
+    rewards: dict[str, Reward] = {
+        "first": ByCaption(0.0 if first_fails else 1.0),
+        "once": OnceAnEpisode(),
+        "short": ByCaption(-1.0),
+    }
+    distances(rewards, project.output("collect"), adapter, 0.99, 0)
+    assert captioned == 400 + 2 * 400 * 96 + 400, "each step alone, from both of its states with all draws, in a row"
 
 
 def test_truncated_collected_episodes_are_left_out(tmp_path: Path) -> None:

@@ -174,10 +174,11 @@ def distances(
     rng = generator(seed, "distances")
     places = np.sort(rng.choice(len(steps), min(TRANSITIONS, len(steps)), replace=False))
     drawn = np.sort(rng.choice(len(steps), min(DRAWN, len(steps)), replace=False))
-    captioner = Captioner(adapter)  # one for both: rewards remember captions by their ids
+    captioner = _CaptionedOnce(adapter)  # one for all: rewards remember captions by their ids
     shaped, totals = {}, {ENVIRONMENT: _totals(steps.reward.astype(np.float64), episode)}
     notes, longest = [], int(np.bincount(episode).max())
     for name, reward in rewards.items():
+        captioner.again()
         try:
             pays = _each_alone(reward, captioner)
             alone = pays(steps[places]) if adapter.texts else canonical(pays, steps[places], steps[drawn], gamma)
@@ -197,6 +198,29 @@ def distances(
         "rank": matrix(totals, partial(rank_distance, least=LEAST_DIFFERENT)),
     }
     return {**found, "tied": matrix(totals, tied_pairs)}, notes
+
+
+class _CaptionedOnce(Captioner):
+    """Captions the batches of the first reward, and remembers them for the others, which get the same batches.
+
+    These are hundreds of thousands of made-up transitions, and an adapter that defines only `caption` takes minutes
+    for them.
+    """
+
+    def __init__(self, adapter: EnvAdapter) -> None:
+        super().__init__(adapter)
+        self._batches: list[IntArray] = []
+        self._next = 0
+
+    def again(self) -> None:
+        """Begin with the first batch again."""
+        self._next = 0
+
+    def ids(self, transitions: Transitions) -> IntArray:
+        if self._next == len(self._batches):
+            self._batches.append(super().ids(transitions))
+        self._next += 1
+        return self._batches[self._next - 1]
 
 
 def _totals(pay: DoubleArray, episode: IntArray) -> DoubleArray:
