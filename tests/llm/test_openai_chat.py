@@ -221,6 +221,25 @@ def test_a_server_that_goes_down_stops_the_run_and_keeps_answers(server: ChatSer
     assert len(server.times) < 500
 
 
+def test_questions_answered_without_a_choice_do_not_stop_the_others(server: ChatServer) -> None:
+    """Asked again, such questions alone remain, so a run that stopped for them could never end."""
+    server.behave = lambda request, body: web.json_response({"choices": []}) if "odd" in str(body) else None
+    requests = [question(f"{'odd' if i % 2 else 'even'} {i}") for i in range(40)]
+    nothing = Failure("after 2 attempts: the answer has no choice")
+    first = dict(OpenAIChat(OpenAIParams(model="tiny", base_url=server.url, retries=1), backoff=0.01).ask(requests))
+    assert [first[i] for i in range(1, 40, 2)] == [nothing] * 20
+    assert all(isinstance(first[i], Reply) for i in range(0, 40, 2))
+    again = OpenAIChat(OpenAIParams(model="tiny", base_url=server.url, retries=1), takes_them=True, backoff=0.01)
+    assert [answer for _, answer in again.ask(requests[1::2])] == [nothing] * 20
+
+
+def test_a_server_that_never_offers_a_choice_stops_the_run(server: ChatServer) -> None:
+    server.behave = lambda request, body: web.json_response({"choices": []})
+    _, error = until_stopped(chat(server, retries=1).ask(question(str(i)) for i in range(1000)))
+    assert "rejects all requests: after 2 attempts: the answer has no choice." in str(error)
+    assert len(server.times) < 500
+
+
 def test_a_missing_key_is_reported_before_the_first_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
     with pytest.raises(RefusedError, match="set the environment variable MY_KEY"):

@@ -24,6 +24,7 @@ _REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allow
 
 
 NO_COMPLETION = Failure("the answer is not a chat completion")
+NO_CHOICE = Failure("the answer has no choice")
 LEAST_MASS = 0.01
 """Minimum total probability of the choices: with less, the model is about to write something else, and the
 probabilities of the choices are dominated by rounding."""
@@ -142,6 +143,8 @@ def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply 
     if error and not choices:
         says = error.get("message") if isinstance(error, Mapping) else error
         return Failure(f"the answer contains an error: {says}")
+    if choices == []:
+        return NO_CHOICE
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):

@@ -20,7 +20,7 @@ import openai
 
 from laurel.llm import retries
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply
-from laurel.llm.chat_wire import Dialect, read_reply, tokens_of
+from laurel.llm.chat_wire import NO_CHOICE, Dialect, read_reply, tokens_of
 from laurel.llm.concurrently import Idle, concurrently
 from laurel.llm.limits import Limits, retry_after
 from laurel.llm.retries import Breaker, TransientError
@@ -179,7 +179,10 @@ class _Run:
             )
         except TransientError as error:
             failure = Failure(error.reason)
-            self._breaker.exhausted(failure)
+            if error.no_choice:  # the server is up, and would do the same with this question in every run
+                self._breaker.refused(failure)
+            else:
+                self._breaker.exhausted(failure)
             return failure
         if isinstance(outcome, Failure):
             self._breaker.refused(outcome)
@@ -206,7 +209,8 @@ class _Run:
                 continue
             reply = read_reply(content, request, time.monotonic() - began)
             if isinstance(reply, Failure):
-                raise TransientError(retries.one_line(reply.reason, self._secrets))
+                reason = retries.one_line(reply.reason, self._secrets)
+                raise TransientError(reason, no_choice=reply is NO_CHOICE)
             self._limits.window.grow(reply.seconds)
             return reply.without_secrets(self._secrets)
 

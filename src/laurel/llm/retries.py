@@ -33,13 +33,23 @@ Result = TypeVar("Result")
 class TransientError(Exception):
     """A temporary failure."""
 
-    def __init__(self, reason: str, *, congested: bool = False, unreachable: bool = False, wait: float = 0.0) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        congested: bool = False,
+        unreachable: bool = False,
+        no_choice: bool = False,
+        wait: float = 0.0,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.congested = congested
         """The server is overloaded: reduce concurrency."""
         self.unreachable = unreachable
         """No connection could be made."""
+        self.no_choice = no_choice
+        """The server completed the request, but with no choice, as some do instead of a refusal."""
         self.wait = wait
         """Seconds that the server asks to wait before a retry."""
 
@@ -71,7 +81,7 @@ async def persistently(
             return await attempt()
         except TransientError as error:
             if number >= attempts or waited + seconds() >= deadline:
-                raise TransientError(f"after {number} attempts: {error.reason}") from None
+                raise TransientError(f"after {number} attempts: {error.reason}", no_choice=error.no_choice) from None
             pause = uniform(0.0, min(backoff * 2 ** (number - 1), LONGEST_WAIT))  # noqa: S311  not for security
             waited += pause
             await sleep(error.wait + pause)
