@@ -62,6 +62,15 @@ def test_numbers_come_back_in_order_with_their_components() -> None:
     assert (found.failed, found.failures) == (0, {})
 
 
+@pytest.mark.parametrize("size", [150, 800])
+def test_many_numbers_of_an_observation_do_not_stop_a_function(size: int) -> None:
+    """As many as a MiniGrid's view or a small image has, in batches one after the other."""
+    rows = [[float(row), *[1.0] * (size - 1)] for row in range(2 * BATCH)]
+    with Sandbox("def reward(observation, action, next_observation):\n    return next_observation[0] + action") as box:
+        found = box.evaluate(rows, [1] * len(rows), rows)
+    np.testing.assert_array_equal(found.rewards, np.arange(len(rows)) + 1.0)
+
+
 @pytest.mark.parametrize("sign", ["", "-"])
 def test_a_large_number_is_refused_whatever_its_sign(sign: str) -> None:
     with Sandbox(f"{HEAD}return {sign}1e7\n") as sandbox:

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 PACKAGE = "pydantic_monty"
 BATCH = 4096
-"""Rows per batch."""
+"""Maximum number of rows per batch."""
+NUMBERS = 2**18
+"""Maximum number of observed numbers per batch, of which each takes some 36 bytes of MEMORY: a function must not be
+stopped for what it is given. A batch of images has fewer rows."""
 SECONDS, MEMORY, DEPTH = 2.0, 64 * 2**20, 100
 """Limits on the evaluation of a batch: time, bytes, nested calls."""
 SUSPENSIONS = 100
@@ -134,8 +137,9 @@ class Sandbox:
         found: list[Any] = []
         try:
             session = self._session or self._begin()
-            for start in range(0, len(rows), BATCH):
-                part = rows[start : start + BATCH]
+            size = max(1, min(BATCH, NUMBERS // max(1, 2 * len(rows[0][0])))) if rows else BATCH
+            for start in range(0, len(rows), size):
+                part = rows[start : start + size]
                 answer = session.feed_run(_DRIVER, inputs={"_rows": part}, print_callback=_silent())
                 if not isinstance(answer, list) or len(answer) != len(part):
                     self.close()
