@@ -281,7 +281,10 @@ def test_a_chat_server_writes_and_reflects(tmp_path: Path, monkeypatch: pytest.M
     with chat_server() as server:
         server.plan = answer
         asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}}
-        project.change(asking)
+        project.change({**asking, "rewards.code.rounds": 1, "rewards.code.samples": 1})
+        plan = described(project.params, ADAPTER, places(project.path))
+        assert "tiny writes 1 round of 1 function: 1 call at most without follow-ups" in plan
+        project.change({"rewards": rewards})
         plan = described(project.params, ADAPTER, places(project.path))
         assert (
             "tiny writes 2 rounds of 2 functions: 4 calls at most without follow-ups, cost of the first round" in plan

@@ -95,7 +95,8 @@ class Code(Method[CodeParams]):
         chat = _chat(kind, own)
         agents = f"{own.trial.seeds} agent{'s' * (own.trial.seeds > 1)}"
         trained = f", each tried by training {agents} for {own.trial.steps:,} steps"
-        asked = f"{own.rounds} rounds of {own.samples} functions{trained if own.select == 'training' else ''}"
+        rounds = f"{own.rounds} round{'s' * (own.rounds > 1)} of {own.samples} function{'s' * (own.samples > 1)}"
+        asked = f"{rounds}{trained if own.select == 'training' else ''}"
         if chat is None:
             writer = _other_writer(kind, own, adapter, 0)
             return f"{writer.name} writes {asked}, at no cost{f'; {writer.remark}' if writer.remark else ''}"
