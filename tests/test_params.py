@@ -214,6 +214,17 @@ def test_the_content_is_not_changed() -> None:
         ("agent.sb3.kwargs", {"seed": 3}, "agent.sb3.kwargs has seed, which is not set here; see agent.seeds."),
         ("arms", ["oracel"], 'arms[0] is "oracel", but must be one of extrinsic, preference, '),
         ("arms", "ful", 'arms is "ful", but must be full or a list of extrinsic, preference, '),
+        (
+            "arms",
+            "oracle",
+            'arms is "oracle", but must be full or a list of extrinsic, preference, intrinsic_only, random_reward, '
+            "shuffled_labels, similarity, oracle, random_policy. Write [oracle].",
+        ),
+        (
+            "arms",
+            {"both": {"reward": ["preference", "oracle"]}},
+            "arms.both.reward is a list of 2, but must be a name or a weighted sum: {preference: 1, oracle: 1}.",
+        ),
         ("collect.policies", [{"kind": "rnd"}], 'collect.policies[0].kind is "rnd", but must be one of checkpoint, '),
         # entries
         ("arms", [], "arms is empty, but must have at least one entry."),

@@ -63,6 +63,9 @@ class ArmParams(Section):
     def _weighted(cls, reward: Any) -> Any:
         if reward is None:
             return {}
+        if isinstance(reward, list | tuple):
+            weights = ", ".join(f"{name}: 1" for name in reward if isinstance(name, str))
+            raise ValueError(f"is {shown(reward)}, but must be a name or a weighted sum: {{{weights}}}.")
         return {reward: 1.0} if isinstance(reward, str) else reward
 
     @field_validator("reward")
@@ -171,9 +174,8 @@ def _read(value: Any) -> Any:
     if value == "full":
         return tuple(map(arm_of, WELL_KNOWN))
     if isinstance(value, str):
-        raise ValueError(
-            f"is {shown(value)}, but must be full or a list of {allowed}.{closest(value, ('full', *WELL_KNOWN))}"
-        )
+        hint = f" Write [{value}]." if value in WELL_KNOWN else closest(value, ("full", *WELL_KNOWN))
+        raise ValueError(f"is {shown(value)}, but must be full or a list of {allowed}.{hint}")
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str):
