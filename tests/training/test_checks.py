@@ -177,6 +177,23 @@ def test_the_first_stage_checks_what_later_ones_need(tmp_path: Path) -> None:
     assert not project.output("collect").exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"evaluate.kwargs": {"gravity": 1}}, "evaluate.kwargs: FrozenLake-v1 cannot be made with {'gravity': 1}: "),
+        ({"env.backend": "envpool", "env.kwargs": {"map_name": "8x8"}}, 'env.backend is "envpool" for FrozenLake-v1, '),
+    ],
+)
+def test_the_first_check_refuses_environments_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], sentence: str
+) -> None:
+    project = Project.create(tmp_path / "p", {"env.id": "FrozenLake-v1", **changes})
+    monkeypatch.chdir(project.path)
+    with pytest.raises(EnvError) as raised:
+        check_run(project.params)
+    assert str(raised.value).startswith(sentence)
+
+
 def test_a_pipeline_checks_before_it_plans() -> None:
     with pytest.raises(ParamsError, match=r"collect\.parts is 1, but the pipeline was compiled with 2"):
         check_parts(params_of(), 2)

@@ -220,6 +220,16 @@ def make_vector(
     return _gymnasium(env, adapter, n_envs, seed)
 
 
+def check_backend(env: EnvParams, adapter: EnvAdapter) -> None:
+    """Refuse `env.backend: envpool` where EnvPool cannot step the environment.
+
+    Raises:
+        EnvError: EnvPool is not installed, does not have the environment, or would differ from it.
+    """
+    if env.backend == "envpool":
+        _choose_envpool(env, adapter)
+
+
 def _choose_envpool(env: EnvParams, adapter: EnvAdapter) -> str | None:
     """Return EnvPool's id if EnvPool should be used; not if `info` is needed, whose fields differ from Gymnasium's."""
     env_id = adapter.env_id

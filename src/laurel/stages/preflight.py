@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.data.manifest import read_manifest
-from laurel.errors import DataError, ParamsError
+from laurel.errors import DataError, EnvError, ParamsError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.rewards import chain, method_of
@@ -44,10 +44,12 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     from laurel.agents.actors import make_actor
     from laurel.agents.behaviour import Behaviour
     from laurel.envs import adapter_for
+    from laurel.envs.vector import check_backend
     from laurel.feedback.annotator_kind import kind_of
     from laurel.stages.label_quality import gold_of
 
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    check_backend(params.env, adapter)
     if params.evaluate.kwargs:
         _check_evaluation(params, adapter)
     names = list(STAGE)
@@ -93,7 +95,10 @@ def _check_evaluation(params: Params, adapter: EnvAdapter) -> None:
     """Refuse environment arguments of evaluation that change the agents' spaces."""
     from laurel.envs import adapter_for
 
-    other = adapter_for(params.env.with_kwargs(params.evaluate.kwargs))
+    try:
+        other = adapter_for(params.env.with_kwargs(params.evaluate.kwargs))
+    except EnvError as error:  # training's arguments alone were accepted
+        raise EnvError(f"evaluate.kwargs: {str(error).removeprefix('env.kwargs: ')}") from error
     if (other.row_space, other.action_space) != (adapter.row_space, adapter.action_space):
         raise ParamsError(
             f"evaluate.kwargs is {params.evaluate.kwargs}, with which {params.env.id} has other observations or "
