@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import pathlib
 import sys
 
 import gymnasium as gym
@@ -262,6 +263,20 @@ def test_a_mission_that_varies_and_is_not_read_is_warned_about(warnings_of_envir
     assert not caplog.records
     adapter_for(EnvParams(id="MiniGrid-Playground-v0"))
     assert "its mission may vary" in caplog.text
+
+
+def test_texts_that_a_users_adapter_cannot_read_are_warned_about(corridor, warnings_of_environments):
+    with_text = CORRIDOR.replace(
+        '"place": gym.spaces.Discrete(', '"mission": gym.spaces.Text(9), "place": gym.spaces.Discrete('
+    )
+    assert with_text != CORRIDOR
+    pathlib.Path("my_room.py").write_text(with_text)
+    adapter = adapter_for(corridor)
+    assert adapter.unpack(adapter.blank()[0])["mission"] == ""
+    assert [record.getMessage() for record in warnings_of_environments.records] == [
+        "my_room:Corridor-v0: the adapter CorridorAdapter reads empty texts in mission, since observations are stored "
+        "as numbers, and agents do not observe them. Give what varies as numbers, e.g. as Discrete."
+    ]
 
 
 def test_adapters_of_another_package(examples):

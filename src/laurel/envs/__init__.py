@@ -66,6 +66,8 @@ def adapter_for(env: EnvParams, *, with_action: bool = False) -> EnvAdapter:
 
 def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: bool = False) -> EnvAdapter:
     """Make the adapter of an existing environment; raises the errors of `adapter_for`."""
+    from laurel.envs.spaces import texts_of
+
     adapter_class = _adapter_class(_bare(env.id))
     spaces = reference.observation_space, reference.action_space
     try:
@@ -81,6 +83,13 @@ def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: boo
     if adapter.generic:
         alone = "so captions are made from its observation space alone, and no goal is known."
         logger.warning("%s", f"{env.id} has no adapter, {alone} {adapter.left_out}".rstrip())
+    elif adapter_class.pack is EnvAdapter.pack and (texts := texts_of(spaces[0])):
+        logger.warning(
+            "%s",
+            f"{env.id}: the adapter {adapter_class.__name__} reads empty texts in {', '.join(texts)}, since "
+            "observations are stored as numbers, and agents do not observe them. Give what varies as numbers, e.g. as "
+            "Discrete.",
+        )
     return adapter
 
 
