@@ -368,3 +368,10 @@ def test_an_id_whose_package_is_missing_is_refused_in_a_sentence(env_id: str) ->
         said = str(error)
     assert said.startswith(f"env.id: {env_id} ")
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("name", ["Transition", "Transitions", "EnvAdapter", "Feature", "Example"])
+def test_what_an_adapter_is_written_with_is_in_one_place_and_in_the_reference(name):
+    assert getattr(laurel.envs, name) is getattr(laurel.envs.base, name)
+    reference = pathlib.Path(__file__).parents[2] / "docs/reference/plug-ins.md"
+    assert f"::: laurel.envs.base.{name}\n" in reference.read_text()

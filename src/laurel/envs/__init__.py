@@ -14,7 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.envs.base import EnvAdapter, Transition, Transitions
+from laurel.envs.base import EnvAdapter, Example, Feature, Transition, Transitions
 from laurel.envs.builtin.model import table_of
 from laurel.envs.guard import NOT_OURS, failure, guarded, in_a_line
 from laurel.errors import EnvError, LaurelError, MissingEnvError, closest
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EnvAdapter",
+    "Example",
+    "Feature",
     "Transition",
     "Transitions",
     "adapter_for",
