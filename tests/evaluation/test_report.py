@@ -186,7 +186,7 @@ def test_a_report_without_data_names_what_is_missing(tables):
     text = Page(render(ReportContent(title="X-v0", metrics=summary))).text
     assert "No agent was trained on feedback" in text
     assert "There is no learned reward in this run." in text
-    assert "No training episode ended, so there are no curves" in text
+    assert "Too few training episodes ended, so there are no curves: an episode counts once it and all" in text
     assert "annotator" not in text
 
 
