@@ -23,11 +23,13 @@ from laurel.feedback.question import Reading
 from laurel.feedback.questions.code import Assignment, CodeQuestion, Written
 from laurel.params import EnvParams, parse_params
 from laurel.params.arm_infos import arm_infos
+from laurel.params.arms import ArmParams
 from laurel.params.rewards import TrialParams, method_of
 from laurel.rewards import code
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.code_search import MISSING, Candidate, Sample, Search, examined, save
 from laurel.rewards.method import RewardContext, Tried
+from laurel.rewards.methods.code import CodeParams
 from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.sandbox import SandboxError
 from laurel.rewards.stored import StoredRewards
@@ -361,3 +363,10 @@ def test_an_annotator_that_cannot_write_code_is_refused_first(
     params = Project.create(tmp_path / "p", {**CARTPOLE, **changes}).params
     with pytest.raises(error, match=why):
         described(params, adapter_for(params.env), places(tmp_path))
+
+
+@pytest.mark.parametrize(("writer", "who"), [("main", "annotator"), ("poet", "judge poet")])
+def test_the_label_of_an_arm_names_who_wrote_its_function(writer: str, who: str) -> None:
+    rewards = {"code": CodeParams(kind="code", writer=writer)}
+    (info,) = arm_infos([ArmParams(name="mine", reward={"code": 1.0})], rewards)
+    assert info.label == f"a function written by the {who}"

@@ -70,6 +70,11 @@ class Code(Method[CodeParams]):
     asks = True
     reads = ("trajectories",)
 
+    def __init__(self, settings: CodeParams) -> None:
+        super().__init__(settings)
+        if settings.writer != MAIN:
+            self.summary = f"a function written by the judge {settings.writer}"
+
     def asked_in_fit(self) -> str:
         return self.settings.writer
 
