@@ -12,7 +12,7 @@ from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.statistics import estimate, solved
 from laurel.evaluation.summary import SCHEMA, legend, markdown_table, read_metrics, table
-from laurel.evaluation.verdict import headline, outcome
+from laurel.evaluation.verdict import _too_few, headline, outcome
 from laurel.params.arm_infos import ArmInfo
 
 ACTORS = {
@@ -115,6 +115,15 @@ def test_hand_written_progress_is_called_a_reference_not_a_bound():
     assert verdict == "better"
     assert "For reference, hand-written progress as reward (oracle) returned 0.50 [" in text
     assert "bound" not in text
+
+
+@pytest.mark.parametrize(
+    ("measures", "says"), [(1, "1 comparison needs at least 6"), (2, "2 comparisons need at least 6")]
+)
+def test_one_comparison_needs_and_two_need(measures, says):
+    entries = {name: {"p": 1.0} for name in ("return", "area")[:measures]}
+    metrics = {"arms": {"mine": {"seeds": [0, 1]}}, "comparisons": {"mine": {"extrinsic": entries}}}
+    assert _too_few(metrics, "mine").endswith(f": mine has 2, and {says} of each arm.")
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])

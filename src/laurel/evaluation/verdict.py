@@ -160,7 +160,8 @@ def _too_few(metrics: Mapping[str, Any], main: str) -> str:
     )
     if not (n := n_comparisons(metrics)):
         return f"{sentence}, and a difference between single seeds may be luck."
-    return f"{sentence}, and {counted(n, 'comparison')} need at least {seeds_needed(n)} of each arm."
+    need = f"need{'s' * (n == 1)}"
+    return f"{sentence}, and {counted(n, 'comparison')} {need} at least {seeds_needed(n)} of each arm."
 
 
 def _thresholds(arms: Arms, main: str, outcomes: Iterable[str]) -> list[str]:
