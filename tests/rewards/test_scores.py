@@ -267,6 +267,20 @@ def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_
         assert note == "The reward goals is zero for every collected caption: none of them reaches a goal."
 
 
+def test_a_judge_that_never_says_is_reported_as_one_that_declined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "arms": {"o": {"reward": "outcome"}}, "collect.steps": 2000})
+    monkeypatch.chdir(project.path)
+    with chat_server() as server:
+        server.plan = lambda body: (body["messages"][-1]["content"], [], "I'm sorry, but I can't help with that.")
+        project.change({"annotate.annotator": "openai", "annotate.openai": {"model": "mute", "base_url": server.url}})
+        project.run("collect", "caption", "annotate")
+        says = r"of (\d) answers 0 could not be read and 0 are missing, \1 declined to say, and none has a value\."
+        with pytest.raises(AnnotationError, match=says):
+            project.run("train-reward")
+
+
 def test_an_annotator_of_pairs_alone_is_refused() -> None:
     voters = {"annotator": "ensemble", "ensemble": {"members": [{"annotator": "embedding"}, {"annotator": "scripted"}]}}
     params = parse_params({**MINIMAL, "annotate": voters, "arms": {"score": {"reward": "score"}}}, "params.yaml")

@@ -21,6 +21,7 @@ from laurel.feedback.estimate import Estimate
 from laurel.feedback.goals import goal_in_words
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.language_model import LanguageModelAnnotator
+from laurel.feedback.parsing import ABSTAIN
 from laurel.feedback.prompt import Prompt
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.questions.pair import PairQuestion
@@ -188,7 +189,9 @@ class ChatAnnotator(AnnotatorKind):
             why, mend = "no question was asked, since annotate.budget allows for none", "Raise it."
         else:
             answers_of = f"of {asked:,} answer{'s' * (asked != 1)}"
-            why = f"{answers_of} {verdicts[UNREAD]:,} could not be read and {verdicts[FAILED]:,} are missing"
+            missing = f"{verdicts[FAILED]:,} {'is' if verdicts[FAILED] == 1 else 'are'} missing"
+            why = f"{answers_of} {verdicts[UNREAD]:,} could not be read and {missing}"
+            why += f", {verdicts[ABSTAIN]:,} declined to say" if verdicts[ABSTAIN] and not says else ""
             why += f"; at most {most:.0%} are allowed (annotate.max_failure_rate)" if says else ", and none has a value"
             mend = "They are kept: look at them with `laurel export responses`, and try another model or prompt."
             if verdicts[FAILED] > verdicts[UNREAD]:
