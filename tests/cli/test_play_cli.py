@@ -95,6 +95,23 @@ def test_a_gif(play: Play, tmp_path: Path) -> None:
         assert image.n_frames > 2  # type: ignore[attr-defined]
 
 
+def test_the_learned_reward_is_that_of_the_agents_seed(play: Play, rewarded: Project, tmp_path: Path) -> None:
+    """As the seeds of an arm with several label sets, or with rewards drawn at random, are paid different ones."""
+    arms = {"own": {"reward": "random_reward", "role": "method"}}
+    project = rewarded.copy(tmp_path / "p", {"arms": arms})
+    network = initial_policy(adapter_for(project.params.env), PPOParams(hidden=(16,)), 0, 0)
+    for seed in (0, 1):
+        save_policy(project.path / f"agents/own/seed-{seed}", network)
+    where = ("--agents", str(project.path / "agents"), "--params", str(project.path / "params.yaml"))
+    first, second = (play("own", seed, "--seed", "5", *where)[1].splitlines()[1:] for seed in ("0", "1"))
+    taken, learned = (
+        [[re.sub(pattern, "", line) for line in lines] for lines in (first, second)]
+        for pattern in (r"learned .*", r".*(?=learned)")
+    )
+    assert taken[0] == taken[1], "the same network in the same episode"
+    assert learned[0] != learned[1]
+
+
 def test_without_a_learned_reward(play: Play, stage: Path, tmp_path: Path) -> None:
     (stage / "data/reward").rename(tmp_path / "reward")
     try:

@@ -16,6 +16,7 @@ from laurel.agents.actors.random import UniformPolicy
 from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
+from laurel.evaluation import play
 from laurel.evaluation.hacking import Earner, earners, hacked, misled, periods
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import EnvParams
@@ -271,6 +272,30 @@ def test_what_is_asked_for_the_episodes_to_look_at_counts(tmp_path: Path, monkey
     found, usage = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, rising, played)
     assert [len(one.episodes) for one in found] == [SHOWN_EPISODES]
     assert usage == {"calls": 20 + LOOKED_AT, "cost_usd": 1.0 + 0.5 * LOOKED_AT}
+
+
+def test_the_episodes_to_look_at_are_paid_the_agents_own_reward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the first seed's: each seed may have another label set, or a random reward of its own."""
+    env = EnvParams(id="FrozenLake-v1")
+    adapter = adapter_for(env)
+    monkeypatch.setattr(reward_warnings, "load_actor", lambda *_, **__: UniformPolicy(adapter.action_space))
+    asked: list[int] = []
+
+    def reward_of(arm: Arm, seed: int, *_: Any) -> AskedReward:
+        asked.append(seed)
+        return AskedReward()
+
+    monkeypatch.setattr(play, "reward_of", reward_of)
+    evaluation: Any = SimpleNamespace(
+        context=SimpleNamespace(env=env, adapter=adapter), inputs=None, evaluate=SimpleNamespace(greedy=False)
+    )
+    curves = pd.concat([curve(RISING, RISING, 0), curve(RISING, PEAK, 1)])
+    played = episodes("a", (1.0, True, 10.0), (0.0, False, 50.0)).assign(seed=[0, 1])
+    ((found,), _) = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, curves, played)
+    assert [period.seed for period in found.periods] == [1]
+    assert asked == [1] * LOOKED_AT
 
 
 def test_negative_returns_are_compared_with_the_midpoint_of_the_range() -> None:

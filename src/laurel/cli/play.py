@@ -36,6 +36,8 @@ class Player:
     """Arguments that the actor is made with."""
     arm: str | None = None
     """The agent's arm; None if unknown."""
+    seed: int | None = None
+    """The agent's seed; None if unknown."""
 
 
 def add(commands: Commands) -> None:
@@ -106,7 +108,7 @@ def _run(options: argparse.Namespace) -> int:
         make_actor(player.kind, adapter, "AGENT", annotate=params.annotate, likeliest=greedy, **player.options)
         if player.kind
         else make_actor("checkpoint", adapter, "AGENT", path=player.place, greedy=greedy),
-        _learned_reward(params, player.arm, options.reward, options.agents, adapter),
+        _learned_reward(params, player, options.reward, options.agents, adapter),
         options.episodes,
         options.steps,
         derive_seed(params.seed if options.seed is None else options.seed, "play"),
@@ -183,13 +185,13 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         if not there:
             raise DataError(f"{place}: no such agent; {agents} holds no agent of {agent}. Run laurel train-agents.")
         raise DataError(f"{place}: no such agent; name one of {', '.join(there)}, or run laurel train-agents.")
-    return Player(place, f"{agent}, seed {number}", arm=agent)
+    return Player(place, f"{agent}, seed {number}", arm=agent, seed=number)
 
 
 def _learned_reward(
-    params: Params, arm: str | None, place: Path | None, agents: Path, adapter: EnvAdapter
+    params: Params, player: Player, place: Path | None, agents: Path, adapter: EnvAdapter
 ) -> LearnedReward | None:
-    """Return the reward that is shown: that of the arm that plays, if it is a method's, or else of the first method."""
+    """Return the reward that is shown: the agent's own, if its arm is a method, or else that of the first method."""
     from laurel.data.lineage import read_inputs
     from laurel.evaluation.play import watched_arm, watching
     from laurel.rewards.method import Inputs, RewardContext
@@ -199,10 +201,11 @@ def _learned_reward(
         return None
     read_inputs(params.dump("env"), {"reward": place or REWARD})
     arms = params.resolved_arms
-    shown = [arms[arm]] if arm in arms else []
+    shown = [arms[player.arm]] if player.arm in arms else []
     watched = watched_arm([*shown, *arms.values()], place or REWARD)
     sources = Inputs(CAPTIONS, PREFERENCES, place or REWARD, agents=agents)
-    found = watching(watched, RewardContext.of(params), adapter, sources)
+    seed = player.seed if watched and watched.name == player.arm else None
+    found = watching(watched, RewardContext.of(params), adapter, sources, seed)
     if found is None:
         tell(f"laurel: no learned reward is shown: none of the method arms has one in {place or REWARD}.")
     return found

@@ -101,13 +101,19 @@ def watched_arm(arms: Iterable[Arm], reward: Path) -> Arm | None:
     return next((arm for arm in methods if made.keys() >= set(arm.reward)), None)
 
 
-def watching(arm: Arm | None, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> LearnedReward | None:
-    """Return the reward to record while agents play: the arm's reward for its first seed, or None.
+def watching(
+    arm: Arm | None, context: RewardContext, adapter: EnvAdapter, inputs: Inputs, seed: int | None = None
+) -> LearnedReward | None:
+    """Return the reward to record while agents play: the arm's, or None.
+
+    Args:
+        seed: of the agent whose reward it is, as seeds may have label sets or rewards of their own; None: the arm's
+            first.
 
     Raises:
         DataError: the rewards are missing or damaged.
     """
-    reward = reward_of(arm, arm.agent.seeds[0], context, adapter, inputs) if arm else None
+    reward = reward_of(arm, arm.agent.seeds[0] if seed is None else seed, context, adapter, inputs) if arm else None
     return LearnedReward(reward, arm.shaping) if arm and reward else None
 
 

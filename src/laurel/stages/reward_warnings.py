@@ -132,7 +132,7 @@ def _to_look_at(
     actor = load_actor(adapter, arm, place, greedy=evaluation.evaluate.greedy)
     played = []
     for seed in range(LOOKED_AT):
-        learned = watching(arm, context, adapter, evaluation.inputs)
+        learned = watching(arm, context, adapter, evaluation.inputs, worst.seed)
         show = Performance(env, adapter, arm.name, actor, learned, 1, LOOKED_AT_STEPS, derive_seed(seed, "play"))
         told = [moment for moment, _ in show.moments(None)]
         paid, last = sum(moment.shaped or 0.0 for moment in told), told[-1]
