@@ -13,6 +13,10 @@ import yaml
 import laurel
 from laurel.cli.app import main
 from laurel.data.json_file import read_json, write_json
+from laurel.envs import adapter_for
+from laurel.envs.numbers import Numbers
+from laurel.params import EnvParams
+from laurel.rewards.stored import CARD
 from laurel.stages.hub import export_hub
 from tiny_project import Project
 
@@ -66,6 +70,38 @@ def test_cards_say_what_is_known(places: dict[str, Path], tmp_path: Path) -> Non
     for name in ("model", "dataset"):
         card = (tmp_path / "hub" / name / "README.md").read_text()
         assert "**The labels are simulated, not a language model's: length.**" in card
+
+
+@pytest.mark.parametrize(
+    ("name", "from_pairs"),
+    [("preference", True), ("shuffled_labels", True), ("similarity", False), ("random_reward", False)],
+)
+def test_a_card_names_preferences_only_where_the_reward_was_learned_from_them(
+    name: str, from_pairs: bool, places: dict[str, Path], tmp_path: Path
+) -> None:
+    reward = places["reward"].parent / name
+    export_hub(**{**places, "reward": reward}, reports=tmp_path / "none", output=tmp_path / "hub")
+    card = (tmp_path / "hub/model/README.md").read_text()
+    assert ("pairs were judged by" in card) == ("agreement with the environment's progress" in card) == from_pairs
+    assert ("It was not learned from preferences between captions." in card) != from_pairs
+
+
+def test_the_card_of_a_reward_that_is_code(places: dict[str, Path], tmp_path: Path) -> None:
+    """It pays steps and not captions, it was written by another judge, and that one was simulated."""
+    made, env = tmp_path / "reward", EnvParams(id="FrozenLake-v1")
+    made.mkdir()
+    (made / "reward.py").write_text("def reward(observation, action, next_observation):\n    return 1.0\n")
+    normalizer = {"mean": 0.0, "sd": 1.0, "quantiles": [0.0] * 101}
+    write_json(made / "code.json", {"normalizer": normalizer, "names": Numbers(adapter_for(env)).names})
+    write_json(made / "quality.json", {"judge": "a simulated writer (no language model)", "simulated": True})
+    described = {"rewards": {"code": {"kind": "code"}}, "env": env.model_dump(mode="json")}
+    write_json(made / CARD, {**described, "caption": {"with_action": False}})
+    export_hub(**{**places, "reward": made}, reports=tmp_path / "none", output=tmp_path / "hub")
+    card = (tmp_path / "hub/model/README.md").read_text()
+    assert "**This reward is simulated: it was made by a simulated writer (no language model).**" in card
+    assert "It pays the steps of an episode; it gives no number to a single caption." in card
+    assert "only knows its captions" not in card
+    assert "pairs were judged" not in card
 
 
 def test_what_does_not_fit_is_refused(

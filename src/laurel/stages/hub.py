@@ -26,7 +26,9 @@ from laurel.data.row_files import write_file
 from laurel.data.simulated import on_simulated
 from laurel.envs import adapter_for
 from laurel.evaluation.summary import METRICS, legend, markdown_table, read_metrics
-from laurel.params.rewards import method_of
+from laurel.params.rewards import method_of, settings_of
+from laurel.rewards.functions import CaptionReward
+from laurel.rewards.methods.shuffled_labels import ORIGINAL
 from laurel.rewards.stored import CARD, Described, described
 
 MODEL, DATASET = "model", "dataset"
@@ -87,32 +89,63 @@ def _results(found: Described, reports: Path) -> Mapping[str, Any] | None:
 def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str, Any] | None) -> str:
     """Return the card of a reward."""
     env, kind = found.env.id, found.settings.kind
+    alone = _scores_captions(found)
     head = {"library_name": "laurel", "tags": ["reinforcement-learning", "reward-model", "laurel", env]}
     quality = read_json(found.place / QUALITY) if (found.place / QUALITY).exists() else {}
-    agreement = quality.get("heldout_agreement")
     parts = [
         _front(head),
         f"# A reward for {env}: {found.name}",
-        f"Made by Laurel {__version__}, by the method `{kind}` ({method_of(found.settings).summary}). It gives a "
-        "number to a caption, a sentence that says what happened in a step.",
+        f"Made by Laurel {__version__}, by the method `{kind}` ({method_of(found.settings).summary}). "
+        + (
+            "It gives a number to a caption, a sentence that says what happened in a step."
+            if alone
+            else "It pays the steps of an episode; it gives no number to a single caption."
+        ),
         "```python\nimport laurel\n\n"
         'reward = laurel.load_reward("hf://OWNER/NAME")  # this repository\n'
         "env = laurel.RewardWrapper(env, reward)  # pays it in an environment\n```",
         "## What it was learned from",
-        _of_labels(labels),
-        f"Models trained without some of the captions agree with {agreement:.0%} of the labels of pairs with these, "
-        "which says how well labels carry over to other captions, not whether the judge is right."
-        if agreement is not None
-        else "Its agreement with its labels was not measured.",
+        *(_of_pairs(labels, quality.get("heldout_agreement")) if _learned_from_pairs(found) else _of_method(quality)),
         "## What agents learned",
         f"{markdown_table(results)}\n\n{legend(results)}\n\n> {' '.join(results['headline']['sentences'])}"
         if results
         else "No agents had been trained on this reward when the card was written.",
         "## Limits",
-        f"It was made for {env} and only knows its captions; in another environment it pays for captions with similar "
-        "words. Judge agents by the environment's own reward, beside controls.",
+        f"It was made for {env}"
+        + (" and only knows its captions; in another environment it pays for captions with similar words" * alone)
+        + ". Judge agents by the environment's own reward, beside controls.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _scores_captions(found: Described) -> bool:
+    """Whether a reward gives a number to a single caption."""
+    adapter = adapter_for(found.env, with_action=found.with_action)
+    return isinstance(method_of(found.settings).load(found.place, adapter, 0.0), CaptionReward)
+
+
+def _learned_from_pairs(found: Described) -> bool:
+    """Whether a reward was learned from preferences, right or shuffled ones."""
+    original = found.place / ORIGINAL
+    settings = settings_of(found.name, read_json(original)) if original.exists() else found.settings
+    return "preferences" in method_of(settings).sources({})
+
+
+def _of_pairs(labels: Mapping[str, Any], agreement: float | None) -> list[str]:
+    """Describe the preferences that a reward was learned from, and how well it follows those held out."""
+    if agreement is None:
+        return [_of_labels(labels), "Its agreement with its labels was not measured."]
+    return [
+        _of_labels(labels),
+        f"Models trained without some of the captions agree with {agreement:.0%} of the labels of pairs with these, "
+        "which says how well labels carry over to other captions, not whether the judge is right.",
+    ]
+
+
+def _of_method(quality: Mapping[str, Any]) -> list[str]:
+    """Say that a reward was not learned from preferences, and whether its judge was simulated."""
+    simulated = f"**This reward is simulated: it was made by {quality.get('judge')}.**"
+    return ["It was not learned from preferences between captions.", *([simulated] if quality.get("simulated") else [])]
 
 
 def size_category(n_rows: int) -> str:
