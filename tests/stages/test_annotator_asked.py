@@ -17,6 +17,9 @@ from minimal_params import MINIMAL
         (["extrinsic", "random_policy"], {}, None),
         ({"extrinsic": {}, "new": {"reward": "novelty"}}, {}, None),
         ({"scored": {"reward": "score"}}, {"score": {}}, "embedding"),
+        ({"ends": {"reward": "outcome"}}, {"outcome": {}}, "embedding"),
+        ({"ends": {"reward": "outcome"}}, {"outcome": {"judge": "truth"}}, None),
+        ({"ends": {"reward": "outcome"}}, {"outcome": {"judge": "supervised", "labels": 10}}, None),
     ],
 )
 def test_no_annotator_is_named_if_none_was_asked(arms: Any, rewards: Any, named: str | None) -> None:

@@ -33,6 +33,7 @@ from laurel.feedback.rates import rate
 from laurel.feedback.text_judge import TextJudge
 from laurel.feedback.yes_no import probability
 from laurel.llm.encoder import load_encoder
+from laurel.params.annotation import MAIN
 from laurel.params.judges import ScriptedParams
 from laurel.params.rewards import OutcomeParams
 from laurel.rewards.base import UNPAID, Reward, Steps
@@ -335,6 +336,9 @@ class Outcome(Method[OutcomeParams]):
         if settings.judge != "annotator":
             who = {"supervised": "a classifier of true answers", "truth": "the environment itself"}[settings.judge]
             self.summary = f"at an episode's end, whether its outcome is the goal by {who}"
+
+    def asked_in_fit(self) -> str | None:
+        return MAIN if self.settings.judge == "annotator" else None
 
     def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         why = outcome_judge(self.settings, context, adapter).check()
