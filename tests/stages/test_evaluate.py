@@ -337,7 +337,7 @@ def test_a_server_without_traces_has_the_best_agent_all_the_same(monkeypatch: py
     monkeypatch.setattr(evaluate, "log_asked", refuse)
     sections = {"tracking": TrackingParams(), "env": None}
     manifests = {"agents": {"mlflow_agent_runs": {}}, "reward": {"mlflow_run_id": None}}
-    subject: Any = SimpleNamespace(sections=sections, manifests=manifests, inputs={}, played=[])
+    subject: Any = SimpleNamespace(sections=sections, manifests=manifests, inputs={}, played=[], stored=None)
     found: Any = SimpleNamespace(results=None, metrics={})
     facts: Any = None
     with pytest.raises(OSError, match="no traces here"):

@@ -90,6 +90,24 @@ def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_p
     checked_manifest(labels_of(labels, "wrong", 0))
 
 
+def test_the_best_agents_reward_in_the_registry_is_that_of_its_label_set(
+    rewarded: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"annotate.feedback_seeds": 2, "arms": ["preference"], "rewards": {"preference": TINY_MODEL}}
+    project = rewarded.copy(tmp_path / "p", {**JUDGED, **changes, "annotate.judges": {}, "tracking.enabled": True})
+    monkeypatch.chdir(project.path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    project.run("annotate", "train-reward", "train-agents", "evaluate")
+    texts = ["You fall.", "You reach the goal.", "You bump into a wall."]
+    first, second = (
+        laurel.load_reward(project.output("train-reward") / "preference" / place).score(texts).tolist()
+        for place in (".", "set-1")
+    )
+    assert first != second
+    assert laurel.load_reward("models:/reward.FrozenLake-v1@best").score(texts).tolist() == second, "of seed 1"
+    assert laurel.load_reward("models:/reward.FrozenLake-v1@preference").score(texts).tolist() == first
+
+
 def test_label_sets_begin_with_the_main_judge_and_notes_are_not_repeated() -> None:
     annotate = AnnotateParams(feedback_seeds=2)
     sets = label_sets(annotate, ("another", MAIN))

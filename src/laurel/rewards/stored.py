@@ -119,6 +119,10 @@ class StoredRewards:
         """Return the number of the label set for an agent's seed."""
         return seed % self.sets[name]
 
+    def label_set_tag(self, name: str, seed: int) -> dict[str, str]:
+        """Return the tag, in a registry, of a reward's version for an agent's seed; none where it has one label set."""
+        return {"label_set": str(self.set_of_seed(name, seed))} if self.sets[name] > 1 else {}
+
     def _of_set(self, name: str, seed: int) -> Path:
         return set_of(self.path / name, self.set_of_seed(name, seed))
 

@@ -273,7 +273,7 @@ def _log(subject: _Subject, found: Findings, facts: RunFacts, out: Output) -> No
             _track(tracked, found.metrics, facts, scores, out.path, runs)
             if sections["tracking"].register_models:
                 made_rewards = late.get("reward", manifests["reward"]["mlflow_run_id"])
-                _register_best(tracked, sections["env"], scores, subject.played, made_rewards)
+                _register_best(tracked, sections["env"], scores, subject.played, subject.stored, made_rewards)
             log_asked(tracked, out.asked)  # last: a server may have no traces
 
 
@@ -358,7 +358,12 @@ def _track(
 
 
 def _register_best(
-    tracked: Run, env: EnvParams, scores: Scores, agents: Sequence[Played], made_rewards: str | None
+    tracked: Run,
+    env: EnvParams,
+    scores: Scores,
+    agents: Sequence[Played],
+    stored: StoredRewards,
+    made_rewards: str | None,
 ) -> None:
     """Register the best trained agent of a method under an alias, and point the same alias to its reward.
 
@@ -376,7 +381,8 @@ def _register_best(
     tracked.register(f"agent.{env.id}", tracked.log_model(place, "best_agent", tags), tags, alias=BEST)
     if arm.reward:
         paid = next(iter(arm.reward))
-        tracked.point_to(BEST, f"reward.{env.id}", made_rewards or "", {"reward": paid})
+        tags = {"reward": paid, **stored.label_set_tag(paid, best[1])}
+        tracked.point_to(BEST, f"reward.{env.id}", made_rewards or "", tags)
 
 
 def _scores(results: pd.DataFrame) -> Scores:

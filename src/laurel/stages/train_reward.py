@@ -146,19 +146,20 @@ def _contradictions(name: str, sets: Sequence[Mapping[str, Any]]) -> Iterator[st
 
 
 def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
-    """Log the quality of each learned reward, of each label set, and register it."""
+    """Log the quality of each learned reward, and register a version for each label set; the first has the alias."""
     path, env, caption = out.path, sections["env"], sections["caption"]
     stored = StoredRewards.read(path)
     qualities = stored.qualities()
     for name, sets in qualities.items():
         begin = "" if len(qualities) == 1 else f"{name}."
+        judge = judge_of(name, stored.settings) or MAIN
+        tags = {"env": env.id, "annotator": sections["annotate"].of_judge(judge).annotator, "reward": name}
+        card = Described(path / name, name, stored.settings[name], env, caption.with_action, judge).card()
         for number, quality in enumerate(sets):
             of_set = f"set-{number}." if number else ""
             numbers = {f"{begin}{of_set}{key}": value for key, value in flatten(quality).items()}
             run.log_metrics({key: value for key, value in numbers.items() if isinstance(value, int | float)})
-        judge = judge_of(name, stored.settings) or MAIN
-        tags = {"env": env.id, "annotator": sections["annotate"].of_judge(judge).annotator, "reward": name}
-        card = Described(path / name, name, stored.settings[name], env, caption.with_action, judge).card()
-        source = run.log_model(path / name, f"reward-{name}", tags, {CARD: card})
-        if sections["tracking"].register_models:
-            run.register(f"reward.{env.id}", source, tags, alias=name)
+            own = {**tags, **stored.label_set_tag(name, number)}
+            source = run.log_model(set_of(path / name, number), f"reward-{name}", own, {CARD: card})
+            if sections["tracking"].register_models:
+                run.register(f"reward.{env.id}", source, own, alias=None if number else name)
