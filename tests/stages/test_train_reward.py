@@ -1,12 +1,20 @@
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from laurel.data.captions import read_vocabulary
+from laurel.data.directory import Output
+from laurel.data.json_file import write_json
 from laurel.errors import DataError, ParamsError
+from laurel.params import parse_params
+from laurel.rewards.method import QUALITY
 from laurel.rewards.model import RewardModel
+from laurel.rewards.stored import StoredRewards
+from laurel.stages import train_reward
+from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
 
@@ -34,6 +42,35 @@ def test_the_artefact_is_whole(project: Project) -> None:
     assert set(quality["baselines"]) == {"majority", "bag_of_words", "environment_reward"}
     annotated = read_json(project.output("annotate") / "manifest.json")["counts"]
     assert manifest(project)["counts"] == {"rewards": 1, "pairs": annotated["ok"] + annotated["tie"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"kind": "preference"}, "embedding"),
+        ({"kind": "preference", "judge": "teacher"}, "scripted"),
+        ({"kind": "code", "writer": "teacher"}, "scripted"),
+        ({"kind": "score"}, "embedding"),
+        ({"kind": "outcome", "judge": "truth"}, None),
+        ({"kind": "text", "path": "elsewhere"}, None),
+    ],
+)
+def test_a_registered_reward_names_the_annotator_that_was_asked_for_it(
+    settings: dict[str, Any], named: str | None, tmp_path: Path
+) -> None:
+    content = {**MINIMAL, "annotate": {"judges": {"teacher": {"annotator": "scripted"}}}}
+    params = parse_params({**content, "rewards": {"own": settings}, "arms": {"own": {"reward": "own"}}}, "params.yaml")
+    StoredRewards.write(tmp_path, {"own": (params.rewards["own"], None, 1)})
+    (tmp_path / "own").mkdir()
+    write_json(tmp_path / "own" / QUALITY, {})
+    registered: list[dict[str, str]] = []
+    run: Any = SimpleNamespace(
+        log_metrics=lambda _: None,
+        log_model=lambda *_: "models:/own",
+        register=lambda name, source, tags, alias: registered.append(tags),
+    )
+    train_reward.track(run, dict(params), Output(tmp_path))
+    assert [tags.get("annotator") for tags in registered] == [named]
 
 
 def test_observations_instead_of_captions(project: Project) -> None:

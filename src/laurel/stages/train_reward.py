@@ -152,9 +152,12 @@ def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
     qualities = stored.qualities()
     for name, sets in qualities.items():
         begin = "" if len(qualities) == 1 else f"{name}."
-        judge = judge_of(name, stored.settings) or MAIN
-        tags = {"env": env.id, "annotator": sections["annotate"].of_judge(judge).annotator, "reward": name}
-        card = Described(path / name, name, stored.settings[name], env, caption.with_action, judge).card()
+        judge = judge_of(name, stored.settings)
+        asked = judge or method_of(stored.settings[name]).asked_in_fit()
+        tags = {"env": env.id, "reward": name}
+        if asked:
+            tags["annotator"] = sections["annotate"].of_judge(asked).annotator
+        card = Described(path / name, name, stored.settings[name], env, caption.with_action, judge or MAIN).card()
         for number, quality in enumerate(sets):
             of_set = f"set-{number}." if number else ""
             numbers = {f"{begin}{of_set}{key}": value for key, value in flatten(quality).items()}
