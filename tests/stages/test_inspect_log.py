@@ -12,6 +12,7 @@ from chat_server import ChatServer
 
 from laurel.cli.app import main
 from laurel.data.preferences import read_answers
+from laurel.llm.inspect_log import sample_ids
 from priced_project import asking
 from tiny_project import Project
 
@@ -56,3 +57,19 @@ def test_each_answer_is_a_sample_with_what_was_asked(
         assert sample.output.completion == sample.messages[-1].text != ""
         assert sample.output.usage.total_tokens > 0
     assert not list(Path("logs").glob(".*"))
+
+
+def test_each_answer_of_an_ensemble_is_a_sample_of_its_own(project: Project, server: ChatServer) -> None:
+    """Members answer the same pairs in the same orders, and a log holds one sample for an id and an epoch."""
+    asking(project, server.url, **{"language_model.responses": "responses.db"})
+    members = [
+        {"annotator": "openai", "openai": {"model": model, "base_url": server.url}} for model in ("teacher", "other")
+    ]
+    project.change({"annotate.annotator": "ensemble", "annotate.ensemble": {"members": members}, "annotate.budget": {}})
+    project.run("annotate")
+    table = read_answers(project.output("annotate"))
+    assert table is not None
+    answers = table.to_pylist()
+    assert len({answer["annotator"] for answer in answers}) == 2
+    samples = {(name, answer["vote"]) for name, answer in zip(sample_ids(answers), answers, strict=True)}
+    assert len(samples) == len(answers)

@@ -1,13 +1,15 @@
 """Writes a language model's answers as a log for Inspect's viewer (https://inspect.aisi.org.uk/log-viewer.html).
 
-A sample of the log is a pair in one order, and an epoch is a vote. A sample has the messages, the model's output, and
-the parsed verdict as its score. The log states that it was not run by Inspect: it has no solver and no events.
+A sample of the log is a pair in one order, from each member of an ensemble, and an epoch is a vote. A sample has the
+messages, the model's output, and the parsed verdict as its score. The log states that it was not run by Inspect: it has
+no solver and no events.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -49,7 +51,7 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
     if not kept:
         raise DataError(f"{responses}: holds none of the answers of {preferences}. Name their store with --responses.")
 
-    def sample(answer: dict[str, Any], said: dict[str, Any]) -> Any:
+    def sample(name: str, answer: dict[str, Any], said: dict[str, Any]) -> Any:
         pair, verdict = rows[answer["pair"]], answer["verdict"]
         tokens = {"input_tokens": said["input_tokens"] or 0, "output_tokens": said["output_tokens"] or 0}
         usage = ModelUsage(**tokens, total_tokens=sum(tokens.values()), total_cost=said["cost_usd"])
@@ -58,7 +60,7 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
         messages = [{**one, "id": None} for one in json.loads(said["messages"])]
         about = {name: getattr(pair, name) for name in ("prompt", "first", "second", "status", "p_first")}
         return log.EvalSample(
-            id=f"{answer['pair']}{'-swapped' if answer['swapped'] else ''}",
+            id=name,
             epoch=answer["vote"] + 1,
             input=messages,
             target="",
@@ -69,7 +71,8 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
             model_usage={said["model"]: usage},
         )
 
-    samples = [sample(answer, kept[answer["response"]]) for answer in asked if answer["response"] in kept]
+    named = zip(sample_ids(asked), asked, strict=True)
+    samples = [sample(name, answer, kept[answer["response"]]) for name, answer in named if answer["response"] in kept]
     models, dates = sorted({row["model"] for row in kept.values()}), [row["asked_at"] for row in kept.values()]
     began, ended = (datetime.fromtimestamp(when, UTC).isoformat() for when in (min(dates), max(dates)))
     verdicts = Counter(one.scores["verdict"].value for one in samples)
@@ -92,3 +95,18 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
     with written_whole(output, " Choose another --output.") as partial:
         log.write_eval_log(written, partial)
     return len(samples), len(asked) - len(samples)
+
+
+def sample_ids(answers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the id of each answer's sample; a log holds one sample for an id and an epoch, and would drop others.
+
+    >>> sample_ids([{"pair": 3, "swapped": False, "annotator": "a"}, {"pair": 3, "swapped": True, "annotator": "a"}])
+    ['3', '3-swapped']
+    >>> sample_ids([{"pair": 3, "swapped": True, "annotator": "a"}, {"pair": 3, "swapped": True, "annotator": "b"}])
+    ['3-swapped-member-0', '3-swapped-member-1']
+    """
+    members = list(dict.fromkeys(answer["annotator"] for answer in answers))
+    number = {name: f"-member-{n}" if len(members) > 1 else "" for n, name in enumerate(members)}
+    return [
+        f"{answer['pair']}{'-swapped' if answer['swapped'] else ''}{number[answer['annotator']]}" for answer in answers
+    ]
