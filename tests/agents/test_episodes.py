@@ -18,8 +18,8 @@ MEANS = ("return_mean", "success_rate", "length_mean")
 class Half(Sayings):
     """Where a return above 0 is a success, if the episode was not cut short."""
 
-    def succeeded(self, returns: Any, terminated: Any) -> Any:
-        return terminated & (returns > 0)
+    def succeeded(self, returns: Any, last: Any) -> Any:
+        return last.terminated & (returns > 0)
 
 
 @settings(max_examples=60, deadline=None)

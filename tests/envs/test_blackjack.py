@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from last_steps import last_steps
 from laurel.envs import adapter_for
 from laurel.params import EnvParams
 
@@ -133,7 +134,7 @@ def test_the_listed_hands_are_those_of_the_rules(adapter, named):
 
 def test_winning_is_success(adapter):
     returns = np.array([1.0, 0.0, -1.0, 1.5], np.float32)
-    assert adapter.succeeded(returns, np.ones(4, dtype=bool)).tolist() == [True, False, False, True]
+    assert adapter.succeeded(returns, last_steps(True, True, True, True)).tolist() == [True, False, False, True]
     assert adapter.oracle("You win with 18 against the dealer's 6: your hand is better.") == 1.0
     assert adapter.oracle("You go bust at 24: you lose.") == -1.0
     assert adapter.oracle("You have 20 against the dealer's 6.") > adapter.oracle("You have 14 against the dealer's 6.")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import map_coordinates
 
+from last_steps import last_steps
 from laurel.envs import adapter_for
 from laurel.feedback.known_answers import by_progress
 from laurel.params import EnvParams
@@ -125,7 +126,7 @@ def test_cartpole(say, after, end, caption):
 
 def test_cartpole_succeeds_if_it_reaches_the_limit():
     adapter = adapter_of("CartPole-v1")
-    assert adapter.succeeded(np.array([500, 500], np.float32), np.array([False, True])).tolist() == [True, False]
+    assert adapter.succeeded(np.array([500, 500], np.float32), last_steps(False, True)).tolist() == [True, False]
 
 
 def acrobot(a, b):
@@ -256,7 +257,7 @@ def test_the_landers_heuristic_lands_and_its_random_pilot_crashes(roll, say):
     assert captions[-1] == "The lander comes to rest safely on the landing pad."
     assert any("descends" in caption for caption in captions)
     assert any("legs on the ground" in caption for caption in captions)
-    assert adapter.succeeded(np.float32([total]), np.array([True])).tolist() == [True]
+    assert adapter.succeeded(np.float32([total]), last_steps(True)).tolist() == [True]
     walk = roll("LunarLander-v3", "gymnasium")
     rows = walk.transitions[walk.valid & walk.transitions.terminated]
     ends = {walk.adapter.describe(int(event)) for event in walk.adapter.encode(rows)}

@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from last_steps import last_steps
 from laurel.envs import adapter_for
 from laurel.envs.frozen_lake import FrozenLakeAdapter
 from laurel.params import EnvParams
@@ -70,5 +71,5 @@ def test_every_square_of_a_random_map_may_be_ice():
 
 
 def test_success():
-    returns, ended = np.array([1.0, 0.0, 0.0], np.float32), np.array([True, True, False])
-    assert adapter_of().succeeded(returns, ended).tolist() == [True, False, False]
+    returns = np.array([1.0, 0.0, 0.0], np.float32)
+    assert adapter_of().succeeded(returns, last_steps(True, True, False)).tolist() == [True, False, False]

@@ -10,21 +10,26 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from acting import Acting
 from laurel.agents.algorithms import initial_policy, make_learner
+from laurel.agents.episodes import Episodes
 from laurel.agents.sb3.env import LearnedRewardEnvs, PackedEnvs
+from laurel.arrays import BoolArray, FloatArray
 from laurel.data.minari import export
 from laurel.data.trajectories import read_trajectories
-from laurel.envs import EnvAdapter, Transition, adapter_for
+from laurel.envs import EnvAdapter, Transition, Transitions, adapter_for, make_reference
 from laurel.envs.captioner import Captioner
 from laurel.envs.info import named_info
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
+from laurel.evaluation.episode import moments
 from laurel.evaluation.rollout import LearnedReward, roll_out
-from laurel.params import EnvParams, parse_params
+from laurel.params import CaptionParams, CollectParams, EnvParams, TrackingParams, parse_params
 from laurel.params.algorithms import PPOParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Steps
-from laurel.stages import collect
+from laurel.rewards.methods.outcome import collected_outcomes
+from laurel.stages import caption, collect
 from laurel.training.pay import TrainingReward
 
 ENV = EnvParams(id="TestHeat-v0")
@@ -54,6 +59,11 @@ class HeatAdapter(EnvAdapter):
 
     def caption(self, transition: Transition) -> str:
         return f"It is {'hot' if transition.info['hot'] else 'cold'}, {transition.info['heat']:g} degrees."
+
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
+        """Return which episodes end hot; no return tells."""
+        hot: BoolArray = last.info["hot"]
+        return hot
 
 
 class HeatReward:
@@ -129,6 +139,37 @@ def test_a_reward_uses_info_in_training_and_evaluation() -> None:
         ENV, adapter, always, n_envs=2, episodes=2, seed=0, learned=LearnedReward(HeatReward(), ShapingParams(beta=0.0))
     )
     assert all(row["shaped_reward"] is not None for row in rows)
+
+
+def test_success_is_what_info_says_in_the_last_step(tmp_path: Path) -> None:
+    """In evaluation, in films, in the learning curve, and as the true answer about an outcome."""
+    adapter = adapter_for(ENV)
+    assert adapter.defines_success()
+    for action, hot in ((1, True), (0, False)):
+        always = Acting(lambda features, action=action: np.full(len(features), action))
+        rows = roll_out(ENV, adapter, always, n_envs=2, episodes=4, seed=0, learned=None)
+        assert [row["success"] for row in rows] == [hot] * 4
+        rng = np.random.default_rng(0)
+        told = [*moments(make_reference(ENV), adapter, always, rng, Captioner(adapter), 9, 0, None)]
+        assert [moment.success for moment in told] == [None] * 4 + [hot]
+
+    settings = PPOParams(n_envs=8, n_steps=50, hidden=(8,))
+    learner = make_learner(initial_policy(adapter, settings, 0, 0), settings, np.random.default_rng(0))
+    envs, episodes = make_vector(ENV, adapter, 8, 0), Episodes(adapter, 8)
+    rollout = learner.rollout(envs)
+    learner.collect(envs, envs.reset(), rollout)
+    episodes.follow(rollout)
+    ends = rollout.info["hot"][rollout.terminated]
+    assert 0 < ends.mean() < 1
+    assert episodes.figures()["success_rate"] == ends.mean()
+
+    tracking, places = TrackingParams(enabled=False), (tmp_path / "trajectories", tmp_path / "captions")
+    collect.run(0, ENV, CollectParams(steps=200), tracking, places[0])
+    caption.run(ENV, CaptionParams(), tracking, *places)
+    outcomes = collected_outcomes(*places, adapter, 1)
+    known = [(text, truth) for text, truth in zip(outcomes.texts, outcomes.truth, strict=True) if truth is not None]
+    assert {truth for _, truth in known} == {True, False}
+    assert all(truth == text.startswith("It is hot") for text, truth in known)
 
 
 def test_a_missing_field_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from minigrid.core.mission import MissionSpace
 from minigrid.core.world_object import Ball, Box, Door, Floor, Goal, Key, Lava
 from minigrid.minigrid_env import MiniGridEnv
 
+from last_steps import last_steps
 from laurel.envs import adapter_for, minigrid
 from laurel.envs.base import Transitions
 from laurel.envs.minigrid import MiniGridAdapter
@@ -274,7 +275,7 @@ def test_failing_is_worse_than_doing_nothing():
 def test_success_and_progress():
     adapter = adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
     returns = np.array([0.9, 0.0], np.float32)
-    assert adapter.succeeded(returns, np.array([True, False])).tolist() == [True, False]
+    assert adapter.succeeded(returns, last_steps(True, False)).tolist() == [True, False]
     paid = {caption for caption in map(adapter.describe, adapter.events()) if adapter.oracle(caption)}
     assert paid == {
         "You pick up the yellow key.",

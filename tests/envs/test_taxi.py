@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from last_steps import last_steps
 from laurel.envs import adapter_for
 from laurel.envs.taxi import MAP, STANDS
 from laurel.params import EnvParams
@@ -146,4 +147,4 @@ def test_the_shortest_path_comes_closer_in_each_step(say, adapter):
 
 
 def test_success(adapter):
-    assert adapter.succeeded(np.array([8, -200], np.float32), np.array([True, False])).tolist() == [True, False]
+    assert adapter.succeeded(np.array([8, -200], np.float32), last_steps(True, False)).tolist() == [True, False]

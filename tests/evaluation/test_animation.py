@@ -62,7 +62,7 @@ class CorridorAdapter(EnvAdapter):
     def caption(self, transition: Transition) -> str:
         return f"You go from {transition.observation} to {transition.next_observation}." if transition.action else ""
 
-    def succeeded(self, returns, terminated):
+    def succeeded(self, returns, last):
         return returns > 0
 
 

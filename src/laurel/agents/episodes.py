@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from laurel.arrays import BoolArray, DoubleArray, IntArray
-from laurel.envs.base import EnvAdapter
+from laurel.arrays import DoubleArray, IntArray
+from laurel.envs.base import EnvAdapter, Transitions
 
 if TYPE_CHECKING:
     from laurel.agents.learner import Rollout
@@ -51,7 +51,7 @@ class Episodes:
     def follow(self, rollout: Rollout) -> None:
         """Add the next rollout."""
         returns: list[DoubleArray] = []
-        lengths, terminated, places = [], [], []
+        lengths, last, places = [], [], []
         paid, over, start = rollout.extrinsic * rollout.valid, rollout.terminated | rollout.truncated, 0
         for t in sorted({*np.flatnonzero(over.any(axis=1)).tolist(), len(paid) - 1}):  # steps up to an end are one sum
             steps, ended = slice(start, t + 1), over[t]
@@ -60,7 +60,7 @@ class Episodes:
             if ended.any():
                 returns.append(self._returns[ended])
                 lengths.append(self._lengths[ended])
-                terminated.append(rollout.terminated[t][ended])
+                last.append(t * len(ended) + np.flatnonzero(ended))
                 places.append(self._places[ended])
                 self._returns[ended] = 0
                 self._lengths[ended] = 0
@@ -68,9 +68,8 @@ class Episodes:
             start = t + 1
         self._now += len(paid)
         if returns:
-            self._take_in(
-                np.concatenate(returns), np.concatenate(lengths), np.concatenate(terminated), np.concatenate(places)
-            )
+            ends = rollout.transitions[np.concatenate(last)]
+            self._take_in(np.concatenate(returns), np.concatenate(lengths), ends, np.concatenate(places))
 
     def figures(self, *, at_least: int = LEAST) -> dict[str, float | None]:
         """Return the figures of the episodes so far, for the learning curve.
@@ -95,12 +94,12 @@ class Episodes:
         self,
         returns: DoubleArray,
         lengths: IntArray,
-        terminated: BoolArray,
+        last: Transitions,
         places: IntArray,
     ) -> None:
         """Record episodes that have ended, and count those that began before every running one."""
         self._new += len(returns)
-        success = self._adapter.succeeded(returns.astype(np.float32), terminated)
+        success = self._adapter.succeeded(returns.astype(np.float32), last)
         outcomes = np.full((len(returns), 3), np.nan)
         outcomes[:, RETURN], outcomes[:, LENGTH] = returns, lengths
         if success is not None:

@@ -107,8 +107,8 @@ class AcrobotAdapter(EnvAdapter):
         )
         return f"The tip {PLACES[place]} {MOTIONS[motion]}" + (f"; {turns}." if turns else "; both bars rest.")
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
-        return terminated
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
+        return last.terminated
 
     def oracle(self, caption: str) -> float:
         """Reward height, and speed in either direction, since a swing needs both."""

@@ -148,7 +148,7 @@ class BallGameAdapter(EnvAdapter):
         marker = "" if marked else "not "
         return f"You have the ball, {ZONES - zone} zones from the opponents' goal line, and are {marker}marked."
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
         return returns > 0
 
     def says_success(self, caption: str) -> bool:

@@ -274,10 +274,14 @@ class EnvAdapter:
         """
         silent = copy.copy(self)
         silent.with_action = False
-        row, no = self.pack_one(observation)[None], np.zeros(1, dtype=np.bool_)
+        return silent.describe(int(silent.encode(self._standing(self.pack_one(observation)[None]))[0]))
+
+    def _standing(self, row: Array) -> Transitions:
+        """Return a step that stays at a packed observation (1, D), without reward."""
+        no = np.zeros(1, dtype=np.bool_)
         info = {name: np.zeros(1, dtype=dtype) for name, dtype in self.info_fields.items()}
-        step = Transitions(row, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.float32), row, no, no, info)
-        return silent.describe(int(silent.encode(step)[0]))
+        action = np.zeros((1, *(self.action_space.shape or ())), dtype=self.action_space.dtype)
+        return Transitions(row, action, np.zeros(1, dtype=np.float32), row, no, no, info)
 
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:
@@ -373,13 +377,18 @@ class EnvAdapter:
         )
 
     # -- the task -------------------------------------------------------------------------------
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
-        """Return which finished episodes (N,) solved the task; None if success is undefined."""
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray | None:
+        """Return which finished episodes (N,) solved the task; None if success is undefined.
+
+        Args:
+            returns: (N,) sums of the environment's rewards.
+            last: their last transitions (N), with the fields of `info` that `info_fields` names.
+        """
         return None
 
     def defines_success(self) -> bool:
         """Whether it says of finished episodes which ones solved the task."""
-        return self.succeeded(np.zeros(1, np.float32), np.zeros(1, np.bool_)) is not None
+        return self.succeeded(np.zeros(1, np.float32), self._standing(self.blank())) is not None
 
     def further_measures(self, transitions: Transitions) -> Mapping[str, FloatArray]:
         """Return progress metrics other than the return, name -> (N,), at least 0: an episode's value is the maximum

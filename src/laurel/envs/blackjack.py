@@ -120,7 +120,7 @@ class BlackjackAdapter(EnvAdapter):
         hand = f"{total} with a usable ace" if ace else str(total)
         return f"You have {hand} against the dealer's {'ace' if dealer == 1 else dealer}."
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
         return returns > 0
 
     def oracle(self, caption: str) -> float:

@@ -104,8 +104,8 @@ class CartPoleAdapter(EnvAdapter):
     def describe_observation(self, observation: Any) -> str:
         return self.caption_of_arrival(observation)
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
-        return ~terminated
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
+        return ~last.terminated
 
     def oracle(self, caption: str) -> float:
         """Reward an upright pole, most if it is steady, and a cart away from the ends of the track."""

@@ -113,8 +113,8 @@ class CliffWalkingAdapter(EnvAdapter):
         goal = "the goal is right below you" if square == GOAL - COLUMNS else "the goal lies to the right"
         return f"You are in column {int(_COLUMN[square]) + 1}, {place}; {goal}, {steps} step{'s' * (steps != 1)} away."
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
-        return terminated
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
+        return last.terminated
 
     def oracle(self, caption: str) -> float:
         """Reward the goal, and a little coming closer."""

@@ -149,8 +149,8 @@ class FrozenLakeAdapter(EnvAdapter):
         rows, columns = self._squares.shape
         return self._names[self._squares[row, column]] if 0 <= row < rows and 0 <= column < columns else "the edge"
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
-        return terminated & (returns > 0)
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
+        return last.terminated & (returns > 0)
 
     def oracle(self, caption: str) -> float:
         """Reward the goal, and a little coming closer."""

@@ -99,10 +99,10 @@ class GridWorldAdapter(FrozenLakeAdapter):
                 sentences.append(f"{name.capitalize()}: {'; '.join(squares)}.")
         return " ".join(sentences)
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
         if not self._plain and not (self._squares == TRAP).any():
-            return terminated  # a long path may cost more than the goal's reward
-        return super().succeeded(returns, terminated)
+            return last.terminated  # a long path may cost more than the goal's reward
+        return super().succeeded(returns, last)
 
     def oracle(self, caption: str) -> float:
         """Reward the goal, and a little coming closer."""

@@ -136,7 +136,7 @@ class LunarLanderAdapter(EnvAdapter):
             sentences.append(f"It turns to the {'left' if turn > 0 else 'right'}.")
         return " ".join(sentences)
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
         return returns >= SOLVED
 
     def oracle(self, caption: str) -> float:

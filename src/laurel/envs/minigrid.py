@@ -308,7 +308,7 @@ class MiniGridAdapter(EnvAdapter):
         return end is None or end in self._task.ends
 
     # -- the task -------------------------------------------------------------------------------
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
         return returns > 0
 
     def further_measures(self, transitions: Transitions) -> Mapping[str, FloatArray]:

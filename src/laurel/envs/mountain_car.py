@@ -101,8 +101,8 @@ class MountainCarAdapter(EnvAdapter):
     def describe_observation(self, observation: Any) -> str:
         return self.caption_of_arrival(observation)
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
-        return terminated
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
+        return last.terminated
 
     def oracle(self, caption: str) -> float:
         """Reward potential and kinetic energy, which the car needs to reach the flag."""

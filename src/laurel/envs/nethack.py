@@ -134,7 +134,7 @@ class NetHackAdapter(EnvAdapter):
 
     def encode(self, transitions: Transitions) -> IntArray:
         events = np.empty(len(transitions), dtype=np.int64)
-        reached = self.succeeded(transitions.reward, transitions.terminated)
+        reached = self.succeeded(transitions.reward, transitions)
         rows = np.ascontiguousarray(transitions.next_observation[:, self._crop**2 :])
         compared = rows if self._status_in_words else rows[:, STATUS:]
         for i, row in enumerate(np.ascontiguousarray(compared)):
@@ -182,11 +182,11 @@ class NetHackAdapter(EnvAdapter):
         further = {"depth": depth.astype(np.float32), "score": score.astype(np.float32)}
         return {PROGRESSION: reached, **further, "nearness to stairs": near}
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray | None:
         if self._task not in REACHED:
             return None
         paid = returns > self._pays / 2
-        return paid & terminated if self._ends else paid
+        return paid & last.terminated if self._ends else paid
 
 
 def _said(row: Array) -> str:

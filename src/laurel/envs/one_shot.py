@@ -26,7 +26,7 @@ class ObjectiveAdapter(EnvAdapter, ABC):
     def is_right(self, event: int) -> bool:
         """Whether an outcome is what the user wants."""
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
         return returns > 0
 
     def says_success(self, caption: str) -> bool:

@@ -77,8 +77,8 @@ class TasksAdapter(EnvAdapter):
         for number, member in enumerate(self.members):
             yield from (own * len(self.members) + number for own in member.events())
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
-        return self.members[0].succeeded(returns, terminated)
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray | None:
+        return self.members[0].succeeded(returns, last)
 
     def oracle(self, caption: str) -> float | None:
         """Return the highest progress of a caption over all tasks, since a caption does not name its task."""

@@ -157,8 +157,8 @@ class TaxiAdapter(EnvAdapter):
             f"{_square(*STANDS[destination])}."
         )
 
-    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
-        return terminated
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
+        return last.terminated
 
     def oracle(self, caption: str) -> float:
         """Reward picking up and delivering, and a little driving towards either."""

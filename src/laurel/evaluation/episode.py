@@ -126,7 +126,7 @@ def moments(
             pay = calculator.pay(transition, np.array([[True]]), *ends)
             if pay.scored[0, 0]:
                 raw, paid = float(pay.raw[0, 0]), float(pay.shaped[0, 0])
-        success = adapter.succeeded(np.array([total], np.float32), np.array([terminated])) if over else None
+        success = adapter.succeeded(np.array([total], np.float32), transition) if over else None
         yield Moment(
             step,
             view(reference),

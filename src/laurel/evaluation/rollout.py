@@ -99,7 +99,7 @@ def roll_out(
                 furthest[name] = np.maximum(before, np.where(step.valid, reached, 0))
             returns += step.reward * step.valid
             lengths += step.valid
-            success = adapter.succeeded(returns.astype(np.float32), step.terminated) if ended.any() else None
+            success = adapter.succeeded(returns.astype(np.float32), transitions) if ended.any() else None
             if counted := int((ended & (left > 0)).sum()):
                 advance(counted)
             for i in np.flatnonzero(ended):

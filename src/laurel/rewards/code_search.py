@@ -61,7 +61,7 @@ class Sample:
         _, first, place = np.unique(table_of(steps, numbers), axis=0, return_index=True, return_inverse=True)
         returns = np.bincount(episode, steps.reward).astype(np.float64)
         last = np.flatnonzero(np.diff(episode, append=-1))
-        success = numbers.adapter.succeeded(returns.astype(np.float32), steps.terminated[last])
+        success = numbers.adapter.succeeded(returns.astype(np.float32), steps[last])
         return cls(rows_of(steps[first], numbers), place.reshape(-1), episode, returns, success)
 
     def totals(self, values: DoubleArray) -> DoubleArray:

@@ -63,11 +63,12 @@ class Curriculum:
     def follow(self, rollout: Rollout) -> None:
         """Update the averages with the next rollout, and the task probabilities of new episodes."""
         over = rollout.terminated | rollout.truncated
+        transitions, n_envs = rollout.transitions, over.shape[1]
         for t, paid in enumerate(rollout.extrinsic * rollout.valid):
             self._returns += paid
             ended = over[t]
             if ended.any():
-                success = self._adapter.succeeded(self._returns[ended], rollout.terminated[t][ended])
+                success = self._adapter.succeeded(self._returns[ended], transitions[t * n_envs + np.flatnonzero(ended)])
                 assert success is not None
                 self._note(rollout.observation[t][ended, -1].astype(np.int64), success)
                 self._returns[ended] = 0

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from last_steps import last_steps
 from laurel.agents.actors import make_actor
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
@@ -127,7 +128,7 @@ def test_captions_are_messages_and_the_end_of_a_task() -> None:
     )
     told = [adapter.describe(event) for event in adapter.encode(reached).tolist()]
     assert [adapter.says_success(text) for text in told] == [True, False, False, False]
-    assert adapter.succeeded(np.float32([1, 0.2]), np.array([True, True])).tolist() == [True, False]  # type: ignore[union-attr]
+    assert adapter.succeeded(np.float32([1, 0.2]), last_steps(True, True)).tolist() == [True, False]  # type: ignore[union-attr]
     env.close()
 
 
@@ -166,8 +167,8 @@ def test_descending_is_motifs_task_with_or_without_an_end() -> None:
             assert [games.games[0].step(game.action_names().index("wait")) for _ in range(3)] == [(0.0, False)] * 3
         games.close()
         adapter = adapter_for(EnvParams(id=ID, kwargs={"task": "descend", **options}))
-        returns, ended = np.float32([0, 1, 50]), np.array([True, paid[1], paid[1]])
-        assert adapter.succeeded(returns, ended).tolist() == [False, paid[0] == 1, True]  # type: ignore[union-attr]
+        last = last_steps(True, paid[1], paid[1])
+        assert adapter.succeeded(np.float32([0, 1, 50]), last).tolist() == [False, paid[0] == 1, True]  # type: ignore[union-attr]
         row, no = games.observe(), np.array([False])
         steps = Transitions(row, np.zeros(1), np.float32([paid[0]]), row, np.array([paid[1]]), no)
         assert adapter.says_success(adapter.describe(int(adapter.encode(steps)[0])))

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from last_steps import last_steps
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
 from laurel.envs.builtin.matrix_game import CONCEPTS, GAMES, is_right
@@ -79,7 +80,7 @@ def test_the_environment_rewards_what_the_adapter_calls_right(env_id: str, kwarg
         rows = adapter.pack_one(observation)[None], action, np.float32([reward]), adapter.pack_one(after)[None]
         (event,) = adapter.encode(Transitions(*rows, np.array([True]), np.array([False])))
         assert adapter.says_success(adapter.describe(event)) == bool(reward)
-    assert adapter.succeeded(np.float32([0, 1]), np.array([True, True])).tolist() == [False, True]  # type: ignore[union-attr]
+    assert adapter.succeeded(np.float32([0, 1]), last_steps(True, True)).tolist() == [False, True]  # type: ignore[union-attr]
 
 
 def test_outcomes_in_words() -> None:

@@ -78,7 +78,7 @@ def collected_outcomes(trajectories: Path, captions: Path, adapter: EnvAdapter, 
             if not (transitions.terminated[i] or transitions.truncated[i]) or not last:
                 continue
             text = collapse([vocabulary.texts[one] for one in last])
-            solved = adapter.succeeded(np.array([returns], np.float32), transitions.terminated[i : i + 1])
+            solved = adapter.succeeded(np.array([returns], np.float32), transitions[i : i + 1])
             known = known and solved is not None
             counts[text] = counts.get(text, 0) + 1
             wins[text] = wins.get(text, 0) + (solved is not None and bool(solved[0]))
