@@ -42,8 +42,10 @@ def test_ui_opens_the_comparison_of_arms(
     assert f"mlflow.sharedViewState.{query['viewStateShareKey']}" == VIEW_TAG
     view = json.loads(experiment.tags[VIEW_TAG])
     assert view["searchFilter"] == AGENTS
-    assert [key["groupByData"] for key in view["groupBy"]["groupByKeys"]] == ["arm", "env"]
+    grouped = [key["groupByData"] for key in view["groupBy"]["groupByKeys"]]
+    assert grouped == ["arm", "env", "mlflow.parentRunId"]
     shown = client.search_runs([experiment.experiment_id], AGENTS)
+    assert all(run.data.tags.keys() >= set(grouped) for run in shown)
     assert {run.info.run_name for run in shown} == {
         f"{arm} seed {seed}" for arm in ("extrinsic", "preference") for seed in (0, 1)
     }
