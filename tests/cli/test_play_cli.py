@@ -112,6 +112,21 @@ def test_the_learned_reward_is_that_of_the_agents_seed(play: Play, rewarded: Pro
     assert learned[0] != learned[1]
 
 
+def test_a_control_shows_the_reward_that_it_was_paid(play: Play, rewarded: Project, tmp_path: Path) -> None:
+    """And not the first method's, by which evaluation scores all agents."""
+    project = rewarded.copy(tmp_path / "p")
+    network = initial_policy(adapter_for(project.params.env), PPOParams(hidden=(16,)), 0, 0)
+    for arm in ("preference", "random_reward"):
+        save_policy(project.path / f"agents/{arm}/seed-0", network)
+    where = ("--agents", str(project.path / "agents"), "--reward", str(project.path / "data/reward"))
+    method, control = (
+        re.findall(r"learned (\S+),", play(arm, "0", "--seed", "5", *where)[1])
+        for arm in ("preference", "random_reward")
+    )
+    assert len(method) == len(control) > 0, "the same network in the same episode"
+    assert method != control
+
+
 def test_without_a_learned_reward(play: Play, stage: Path, tmp_path: Path) -> None:
     (stage / "data/reward").rename(tmp_path / "reward")
     try:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
     from laurel.evaluation.rollout import LearnedReward
     from laurel.params import Params
+    from laurel.params.resolved_arms import Arm
 
 AGENTS, REWARD = Path(PLACES["agents"]), Path(PLACES["reward"])
 CAPTIONS, PREFERENCES = Path(PLACES["captions"]), Path(PLACES["preferences"])
@@ -62,7 +63,10 @@ def add(commands: Commands) -> None:
         "--agents", type=Path, default=AGENTS, metavar="DIR", help=f"folder of the arms; default: {AGENTS}"
     )
     play.add_argument(
-        "--reward", type=Path, metavar="DIR", help=f"the learned reward to show; default: {REWARD}, if it exists"
+        "--reward",
+        type=Path,
+        metavar="DIR",
+        help=f"output of train-reward with the reward to show; default: {REWARD}, if it exists",
     )
     play.add_argument(
         "--as", dest="form", choices=["terminal", "window", "gif"], help="default: terminal, or gif with -o"
@@ -191,9 +195,9 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
 def _learned_reward(
     params: Params, player: Player, place: Path | None, agents: Path, adapter: EnvAdapter
 ) -> LearnedReward | None:
-    """Return the reward that is shown: the agent's own, if its arm is a method, or else that of the first method."""
+    """Return the reward that is shown: that of the agent's arm, if it has one, or else that of the first method."""
     from laurel.data.lineage import read_inputs
-    from laurel.evaluation.play import watched_arm, watching
+    from laurel.evaluation.play import is_paid_from, watched_arm, watching
     from laurel.rewards.method import Inputs, RewardContext
 
     if place is None and not REWARD.is_dir():
@@ -201,8 +205,11 @@ def _learned_reward(
         return None
     read_inputs(params.dump("env"), {"reward": place or REWARD})
     arms = params.resolved_arms
-    shown = [arms[player.arm]] if player.arm in arms else []
-    watched = watched_arm([*shown, *arms.values()], place or REWARD)
+    own = arms.get(player.arm or "")
+    if own is not None and is_paid_from(own, place or REWARD):
+        watched: Arm | None = own
+    else:
+        watched = watched_arm(arms.values(), place or REWARD)
     sources = Inputs(CAPTIONS, PREFERENCES, place or REWARD, agents=agents)
     seed = player.seed if watched and watched.name == player.arm else None
     found = watching(watched, RewardContext.of(params), adapter, sources, seed)

@@ -96,9 +96,12 @@ def load_actor(
 
 def watched_arm(arms: Iterable[Arm], reward: Path) -> Arm | None:
     """Return the arm whose learned reward scores the episodes of all agents: the first method whose rewards exist."""
-    made = StoredRewards.read(reward).settings
-    methods = (arm for arm in arms if arm.role == "method" and arm.reward)
-    return next((arm for arm in methods if made.keys() >= set(arm.reward)), None)
+    return next((arm for arm in arms if arm.role == "method" and is_paid_from(arm, reward)), None)
+
+
+def is_paid_from(arm: Arm, reward: Path) -> bool:
+    """Whether an arm has a reward besides the environment's, and the output of train-reward holds it."""
+    return bool(arm.reward) and StoredRewards.read(reward).settings.keys() >= set(arm.reward)
 
 
 def watching(
