@@ -17,7 +17,7 @@ from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation import play
-from laurel.evaluation.hacking import Earner, earners, hacked, misled, periods
+from laurel.evaluation.hacking import SHOWN, Earner, earners, hacked, misled, periods
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import EnvParams
 from laurel.params.algorithms import PPOParams
@@ -126,6 +126,17 @@ def test_credit_is_the_share_of_pay_by_caption_and_third(tmp_path: Path) -> None
     costs = Earner("bump", (0.0, None, 0.0))
     assert earners([tmp_path]) == [Earner("dance", (0.25, None, 0.9)), Earner("walk", (0.75, None, 0.1)), costs]
     assert earners([tmp_path / "none"]) == []
+
+
+def test_the_captions_that_are_not_listed_are_counted_with_their_share(tmp_path: Path) -> None:
+    credit, shaped = Credit(), np.arange(SHOWN + 3, dtype=np.float32)[None]
+    valid = np.ones(shaped.shape, dtype=np.bool_)
+    credit.add(Pay(np.arange(SHOWN + 3)[None], shaped, shaped, valid), valid, 0.9)
+    pq.write_table(credit.table([f"caption {number}" for number in range(SHOWN + 3)]), tmp_path / CREDIT)
+    *listed, rest = earners([tmp_path])
+    assert [one.caption for one in listed] == [f"caption {number}" for number in range(SHOWN + 2, 2, -1)]
+    assert rest == Earner("(3 other captions)", (None, None, pytest.approx((0 + 1 + 2) / 55)))
+    assert sum(one.shares[2] or 0.0 for one in (*listed, rest)) == pytest.approx(1)
 
 
 def test_credit_of_several_agents_is_added_up(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from laurel.data.parquet import read_table
-from laurel.evaluation.formats import number
+from laurel.evaluation.formats import counted, number
 from laurel.params.resolved_arms import Arm
 from laurel.seeding import seed_folder
 from laurel.training.credit import CREDIT, SCHEMA, THIRDS
@@ -67,7 +67,10 @@ class Episode:
 
 @dataclass(frozen=True)
 class Earner:
-    """A caption, and the share of all pay that it earned in each third of the training; None where nothing was paid."""
+    """A caption, and the share of all pay that it earned in each third of the training; None where nothing was paid.
+
+    The last one of a list may stand for all captions that are not listed.
+    """
 
     caption: str
     shares: tuple[float | None, ...]
@@ -131,7 +134,9 @@ def _worst(seed: int, curve: pd.DataFrame, column: str, span: float) -> Period |
 
 
 def earners(agents: Sequence[Path]) -> list[Earner]:
-    """Return each caption's total reward during training, sorted by that of the last third.
+    """Return the SHOWN captions that earned most in the last third, and the rest of all captions together.
+
+    A caption whose pay in a third sums to less than zero counts there as unpaid.
 
     Args:
         agents: their directories; agents of an engine that keeps no account of captions add nothing.
@@ -147,9 +152,12 @@ def earners(agents: Sequence[Path]) -> list[Earner]:
     pay = pay.reindex(columns=list(THIRDS), fill_value=0.0).clip(lower=0.0)
     total = pay.sum()
     shares = pay.div(total.where(total > 0), axis=1).sort_values("late", ascending=False, kind="stable")
+    rows = {str(caption) or "(steps without a caption)": row for caption, row in shares[:SHOWN].iterrows()}
+    if (more := len(shares) - SHOWN) > 0:
+        rows[f"({counted(more, 'other caption')})"] = shares[SHOWN:].sum(skipna=False)
     return [
-        Earner(str(caption) or "(steps without a caption)", tuple(None if np.isnan(one) else float(one) for one in row))
-        for caption, row in zip(shares.index[:SHOWN], shares.to_numpy()[:SHOWN], strict=True)
+        Earner(name, tuple(None if np.isnan(one) else float(one) for one in row.to_numpy()))
+        for name, row in rows.items()
     ]
 
 
