@@ -82,6 +82,19 @@ def test_agents(tmp_path: Path) -> None:
     assert "107 numbers in all" in text
 
 
+def test_steps_of_agents_are_a_range_if_arms_differ(tmp_path: Path) -> None:
+    """The manifest has the most of any arm."""
+    for last, shown in ((200, "200"), (100, "100 to 200")):
+        with output_directory(tmp_path / str(last), stage="train-agents", params={}) as out:
+            for arm, steps in (("short", last), ("long", 200)):
+                place = out.path / arm / "seed-0"
+                place.mkdir(parents=True)
+                pq.write_table(pa.table({"env_steps": [50, steps]}), place / "curve.parquet")
+            out.counts = {"steps_each": 200}
+        (line,) = (line for line in described(tmp_path / str(last)).splitlines() if "steps_each" in line)
+        assert line.split(maxsplit=1)[1] == shown
+
+
 def test_reports(tmp_path: Path) -> None:
     with output_directory(tmp_path / "e", stage="evaluate", params={}) as out:
         write_json(out.path / "metrics.json", {"return": {"extrinsic": 0.5}, "seeds": [0, 1], "pairs": [{"a": None}]})

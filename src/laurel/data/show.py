@@ -64,9 +64,11 @@ def describe_directory(path: Path) -> str:
     manifest = checked_manifest(path)
     stage = manifest["stage"]
     groups = _groups(path)
+    agents = _agent_rows(path, stage)
+    manifest["counts"] = _counts(manifest, agents)
     lines = [f"{path}: output of laurel {stage}", "", *_manifest_lines(manifest)]
     rows = [[group.name, len(group.files), _row_count(group, stage), _size(group.bytes)] for group in groups]
-    lines += ["", *_table(["file", "files", "rows", "size"], rows), *_agent_lines(path, stage)]
+    lines += ["", *_table(["file", "files", "rows", "size"], rows), *_agent_lines(agents)]
     shown = set()
     for group in groups:
         if "/" in group.name:  # one agent's files represent all
@@ -138,8 +140,17 @@ def _manifest_lines(manifest: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _agent_lines(path: Path, stage: str) -> list[str]:
-    """Show the end of each agent's learning curve."""
+def _counts(manifest: dict[str, Any], agents: _Rows) -> dict[str, Any]:
+    """Return the counts, with a range for steps_each if agents differ: the manifest has the most of any arm."""
+    counts: dict[str, Any] = manifest.get("counts", {})
+    reached = [row[2] for row in agents if row[2] is not None]
+    if "steps_each" in counts and reached and min(reached) < max(reached):
+        return {**counts, "steps_each": f"{min(reached):,} to {max(reached):,}"}
+    return counts
+
+
+def _agent_rows(path: Path, stage: str) -> list[list[Any]]:
+    """Return the end of each agent's learning curve."""
     rows = []
     for curve in sorted(path.glob("*/seed-*/curve.parquet")):
         with opened(curve, None, stage) as file, readable(curve, stage):
@@ -149,6 +160,11 @@ def _agent_lines(path: Path, stage: str) -> list[str]:
         run = curve.with_name(RUN)
         measured.append(read_json(run)["seconds"] if run.exists() else None)
         rows.append([curve.parent.parent.name, curve.parent.name, *measured])
+    return rows
+
+
+def _agent_lines(rows: _Rows) -> list[str]:
+    """Show the ends of learning curves."""
     headers = ["arm", "seed", "env steps", "return", "success", "shaped reward a step", "seconds"]
     title = "agents, at the end of their learning curves (return and success: of up to 100 of the last episodes)"
     return ["", title, *_table(headers, rows)] if rows else []
