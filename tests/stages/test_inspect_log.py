@@ -54,6 +54,10 @@ def test_each_answer_is_a_sample_with_what_was_asked(
         texts = [sample.metadata[side] for side in ("first", "second")]
         shown = [json.loads(text) for text in re.findall(r'(?m)^Text [12]: (".*")$', sample.input[-1].text)]
         assert shown == (texts[::-1] if swapped else texts)
+        if (place := sample.scores["verdict"].answer.rpartition("shown ")[2]) in ("first", "second"):
+            preferred = shown[("first", "second").index(place)]
+            assert preferred == sample.metadata[sample.scores["verdict"].value]
+            assert f'"best_description": {1 + shown.index(preferred)}' in sample.output.completion
         assert sample.output.completion == sample.messages[-1].text != ""
         assert sample.output.usage.total_tokens > 0
     assert not list(Path("logs").glob(".*"))

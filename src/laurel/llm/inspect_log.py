@@ -23,7 +23,11 @@ from laurel.errors import DataError
 from laurel.llm.responses import ResponseStore
 from laurel.llm.responses_export import Costs
 
-NOTE = "Asked by laurel annotate and not run by Inspect: there is no solver, and a score is the verdict that was read."
+NOTE = (
+    "Asked by laurel annotate and not run by Inspect: there is no solver, and a score is the verdict that was read. "
+    "First and second are the texts of the pair in its own order, which a swapped sample shows the other way round; a "
+    "score's answer says which of the shown texts is meant."
+)
 ENDINGS = {"stop": "stop", "length": "max_tokens", "content_filter": "content_filter"}
 """Why an answer ended -> Inspect's word for it."""
 SUFFIXES = (".eval", ".json")
@@ -66,7 +70,7 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
             target="",
             messages=[*messages, message],
             output=ModelOutput(model=said["model"], choices=[choice], usage=usage, time=said["seconds"]),
-            scores={"verdict": Score(value=verdict, answer=verdict, metadata={"p_first": answer["p_first"]})},
+            scores={"verdict": Score(value=verdict, answer=read_as(answer), metadata={"p_first": answer["p_first"]})},
             metadata={**about, "annotator": answer["annotator"], "swapped": answer["swapped"], "key": said["key"]},
             model_usage={said["model"]: usage},
         )
@@ -95,6 +99,20 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
     with written_whole(output, " Choose another --output.") as partial:
         log.write_eval_log(written, partial)
     return len(samples), len(asked) - len(samples)
+
+
+def read_as(answer: Mapping[str, Any]) -> str:
+    """Return a verdict in words that hold for the texts as shown: the verdict itself is of the pair in its own order.
+
+    >>> read_as({"verdict": "first", "swapped": True}), read_as({"verdict": "second", "swapped": False})
+    ("the pair's first text, shown second", "the pair's second text, shown second")
+    >>> read_as({"verdict": "tie", "swapped": True})
+    'tie'
+    """
+    verdict: str = answer["verdict"]
+    if verdict not in ("first", "second"):
+        return verdict
+    return f"the pair's {verdict} text, shown {'first' if (verdict == 'first') != answer['swapped'] else 'second'}"
 
 
 def sample_ids(answers: Sequence[Mapping[str, Any]]) -> list[str]:
