@@ -73,6 +73,24 @@ def test_a_registered_reward_names_the_annotator_that_was_asked_for_it(
     assert [tags.get("annotator") for tags in registered] == [named]
 
 
+def test_rewards_without_a_measured_quality_are_registered_too(tmp_path: Path) -> None:
+    """So that the best agent's reward has its alias; not those that are made for each seed or learned in training."""
+    rewards = {name: {"kind": name} for name in ("similarity", "random_reward", "online")}
+    arms = {name: {"reward": name} for name in rewards}
+    params = parse_params({**MINIMAL, "rewards": rewards, "arms": arms}, "params.yaml")
+    seeds = {"random_reward": (0, 1)}
+    made = {name: (params.rewards[name], seeds.get(name), 1) for name in rewards}
+    StoredRewards.write(tmp_path, made)
+    registered: list[tuple[str, str | None]] = []
+    run: Any = SimpleNamespace(
+        log_metrics=lambda _: None,
+        log_model=lambda *_: "models:/own",
+        register=lambda name, source, tags, alias: registered.append((tags["reward"], alias)),
+    )
+    train_reward.track(run, dict(params), Output(tmp_path))
+    assert registered == [("similarity", "similarity")]
+
+
 def test_observations_instead_of_captions(project: Project) -> None:
     project.change({"rewards.preference.input": "observation", "rewards.preference.observations_per_caption": 4})
     project.run("train-reward")

@@ -24,7 +24,7 @@ from laurel.pool import Job, run_jobs, start_server
 from laurel.progress import progress
 from laurel.rewards.arms import trained_arms
 from laurel.rewards.bradley_terry import DENSE, ENOUGH
-from laurel.rewards.method import Inputs, RewardContext
+from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import CARD, Described, StoredRewards, make_reward
 from laurel.seeding import derive_seed, seed_folder
 from laurel.tracking.judgements import log_asked
@@ -146,19 +146,24 @@ def _contradictions(name: str, sets: Sequence[Mapping[str, Any]]) -> Iterator[st
 
 
 def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
-    """Log the quality of each learned reward, and register a version for each label set; the first has the alias."""
+    """Log the quality of each learned reward, and register a version for each label set; the first has the alias.
+
+    Rewards that are made separately for each seed or agent are not registered.
+    """
     path, env, caption = out.path, sections["env"], sections["caption"]
     stored = StoredRewards.read(path)
     qualities = stored.qualities()
-    for name, sets in qualities.items():
+    for name, settings in stored.settings.items():
+        if stored.seeds[name] is not None or isinstance(method_of(settings), LearningMethod):
+            continue
         begin = "" if len(qualities) == 1 else f"{name}."
         judge = judge_of(name, stored.settings)
-        asked = judge or method_of(stored.settings[name]).asked_in_fit()
+        asked = judge or method_of(settings).asked_in_fit()
         tags = {"env": env.id, "reward": name}
         if asked:
             tags["annotator"] = sections["annotate"].of_judge(asked).annotator
-        card = Described(path / name, name, stored.settings[name], env, caption.with_action, judge or MAIN).card()
-        for number, quality in enumerate(sets):
+        card = Described(path / name, name, settings, env, caption.with_action, judge or MAIN).card()
+        for number, quality in enumerate(qualities.get(name, [{}] * stored.sets[name])):
             of_set = f"set-{number}." if number else ""
             numbers = {f"{begin}{of_set}{key}": value for key, value in flatten(quality).items()}
             run.log_metrics({key: value for key, value in numbers.items() if isinstance(value, int | float)})
