@@ -26,7 +26,7 @@ from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.paying import Pay
 from laurel.stages import reward_warnings
-from laurel.stages.reward_warnings import LOOKED_AT, SHOWN_EPISODES, hacked_arms
+from laurel.stages.reward_warnings import LOOKED_AT, SHOWN_EPISODES, hacked_arms, misleading_sums
 from laurel.training.credit import CREDIT, Credit
 from laurel.training.curve import read_rows
 from laurel.training.loop import train
@@ -200,6 +200,14 @@ def episodes(arm: str, *rows: tuple[float, bool | None, float]) -> pd.DataFrame:
 def arm_of_shaping(algorithm: str = "ppo", **shaping: Any) -> Arm:
     agent = AgentParams(seeds=(0,), steps=1, algorithm=algorithm)
     return Arm("a", "method", {"preference": 1.0}, ShapingParams(**shaping), agent, None, {})
+
+
+def test_a_warning_about_sums_says_whose_reward_scored_the_episodes() -> None:
+    """Agents are paid the reward of their own label set, but one scores them all, so that arms can be compared."""
+    played, arm = episodes("a", (1.0, True, 10.0), (0.0, False, 50.0), (0.0, False, 50.0)), arm_of_shaping()
+    known = {"a": arm}, played.assign(seed=0), curve(RISING, RISING)
+    (plain,), (said,) = (misleading_sums(arm, *known, whose) for whose in ("", "label set 1"))
+    assert said == f"{plain} Earnings are by the reward of label set 1, also of agents that were paid another one."
 
 
 @pytest.mark.parametrize("known", [True, False])

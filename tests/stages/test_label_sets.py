@@ -43,7 +43,7 @@ JUDGED = {
 
 
 def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_path: Path) -> None:
-    project = rewarded.copy(tmp_path / "p", JUDGED)
+    project = rewarded.copy(tmp_path / "p", {**JUDGED, "agent.seeds": [1, 2]})
     project.run("annotate", "train-reward", "train-agents", "evaluate")
     labels, rewards = project.output("annotate"), project.output("train-reward")
     sets = [(judge, number) for judge in ("teacher", "wrong") for number in (0, 1)]
@@ -67,7 +67,13 @@ def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_p
     assert metrics["reward"]["of"] == "taught", "of the first method of the arms"
     assert metrics["reward"]["heldout_loss"] == by_reward[3]["heldout_loss"] != by_reward[2]["heldout_loss"], "seed 1"
     report = (project.output("evaluate") / "report.html").read_text()
-    for text in ("the learned reward (judge teacher)", "Learned rewards, over all of their label sets"):
+    for text in (
+        "the learned reward (judge teacher)",
+        "Learned rewards, over all of their label sets",
+        "<p>The reward of label set 1: ",
+        "All are scored by the reward of label set 1, also those of agents that were paid another one.",
+        "These are figures of the reward of label set 1, unless they name another.",
+    ):
         assert text in report
     assert report.count("Judge teacher: The labels are simulated") == 1, "not once for each label set"
 

@@ -116,6 +116,8 @@ class ReportContent:
     """What has these rewards: a caption or an outcome."""
     learned_by: str = ""
     """The agent that learned these rewards during its training, in words; empty if they were made beforehand."""
+    scored_by: str = ""
+    """Whose reward scores all episodes, such as "label set 0"; empty if its arm's agents are paid the same."""
     rank: Mapping[str, Any] | None = None
     """How the learned reward ranks episodes, as `statistics.rank_agreement` gives it."""
     annotation: Mapping[str, Any] | None = None

@@ -12,7 +12,7 @@ environment.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +122,18 @@ class StoredRewards:
     def label_set_tag(self, name: str, seed: int) -> dict[str, str]:
         """Return the tag, in a registry, of a reward's version for an agent's seed; none where it has one label set."""
         return {"label_set": str(self.set_of_seed(name, seed))} if self.sets[name] > 1 else {}
+
+    def whose(self, names: Iterable[str], seeds: Sequence[int]) -> str:
+        """Say whose the rewards of the first of an arm's seeds are: a label set's, or that seed's; empty if all seeds
+        are paid the same.
+        """
+        told = ""
+        for name in names if len(seeds) > 1 else ():
+            if self.seeds[name] is not None or isinstance(method_of(self.settings[name]), LearningMethod):
+                return f"seed {seeds[0]}"
+            if len({self.set_of_seed(name, seed) for seed in seeds}) > 1:
+                told = f"label set {self.set_of_seed(name, seeds[0])}"
+        return told
 
     def _of_set(self, name: str, seed: int) -> Path:
         return set_of(self.path / name, self.set_of_seed(name, seed))

@@ -164,6 +164,12 @@ class _Subject:
         )
 
     @property
+    def scored_by(self) -> str:
+        """Whose reward scores the episodes of all agents, as `StoredRewards.whose` says it."""
+        watched = self.evaluation.watched
+        return self.stored.whose(watched.reward, watched.agent.seeds) if watched else ""
+
+    @property
     def judge(self) -> AnnotateParams:
         """The first judge whose labels arms need, or else the main one."""
         annotate = self.sections["annotate"]
@@ -228,11 +234,12 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
         seed,
     )
     out.usage = added(out.usage, asked_for_distances)
-    out.notes += [*misleading_sums(watched, arms, results, curves), *notes]
+    out.notes += [*misleading_sums(watched, arms, results, curves, subject.scored_by), *notes]
     out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
     texts = read_vocabulary(subject.inputs["captions"]).texts
     sample = with_references(subject.judge, subject.adapter, read_sample(subject.labels), texts)
-    return Findings(sections, subject.adapter, stored, manifests, metrics, results, curves, rank, table, sample, hacked)
+    shown = (metrics, results, curves, rank, table, sample, hacked, subject.scored_by)
+    return Findings(sections, subject.adapter, stored, manifests, *shown)
 
 
 def annotator_asked(sections: EvaluationSections) -> str | None:

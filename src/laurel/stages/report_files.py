@@ -100,6 +100,8 @@ class Findings:
     """Labelled pairs to show."""
     hacked: list[Hacked]
     """Arms whose agents earn more and do worse."""
+    scored_by: str
+    """Whose reward scores the episodes of all agents; empty if its arm's agents are paid the same."""
 
 
 def drawn(found: Findings, more: Mapping[str, Figure], folder: Path) -> dict[str, str]:
@@ -151,6 +153,7 @@ def rendered(found: Findings, figures: Mapping[str, str], films: Films, out: Out
         normalised=table.normalised if table else True,
         pays_for=table.of if table else "caption",
         learned_by=table.learned_by if table else "",
+        scored_by=found.scored_by,
         rank=found.rank,
         annotation={"annotator": metrics["annotator"], **metrics["annotation"]}
         if judges_of(sections["arms"], sections["rewards"])

@@ -47,11 +47,14 @@ def hacked_arms(
 
 
 def misleading_sums(
-    watched: Arm | None, arms: Mapping[str, Arm], results: pd.DataFrame, curves: pd.DataFrame
+    watched: Arm | None, arms: Mapping[str, Arm], results: pd.DataFrame, curves: pd.DataFrame, scored_by: str
 ) -> list[str]:
     """Warn about arms that reward failure more than success, if episodes were scored by the arm's own reward.
 
     If that arm uses a potential, describe instead how episodes were scored.
+
+    Args:
+        scored_by: whose reward scored the episodes of all agents; empty if agents of that arm are paid the same.
     """
     if watched and watched.shaping.form == "potential":
         return [
@@ -63,7 +66,11 @@ def misleading_sums(
         for arm in arms.values()
         if watched and arm.trained and (arm.reward, arm.shaping) == (watched.reward, watched.shaping)
     ]
-    return misled(results, paid, return_range(curves, results)) if paid else []
+    notes = misled(results, paid, return_range(curves, results)) if paid else []
+    which = (
+        f" Earnings are by the reward of {scored_by}, also of agents that were paid another one." if scored_by else ""
+    )
+    return [note + which for note in notes]
 
 
 def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str]:
