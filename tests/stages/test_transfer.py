@@ -122,6 +122,12 @@ def test_two_matrices_are_filled_and_finished_cells_are_not_repeated(
     assert page.count("\n| first |") == 2
     assert "| random_policy |" in page
     assert "The rewards of first, second have the same weights" in page, "one is a copy of the other"
+    assert "label set" not in page
+    several = transfer.page({**found, "label_sets": {"second": 3}})
+    assert (
+        "The run second has 3 label sets: its own agents, on the diagonal, are each paid the reward of their seed's "
+        "label set, and agents elsewhere all that of label set 0." in several
+    )
 
     def fail(*_: Any) -> None:
         raise AssertionError("done again")

@@ -38,6 +38,7 @@ from laurel.pool import Job, prepare_worker, run_jobs
 from laurel.progress import progress
 from laurel.rewards.method import RewardContext
 from laurel.rewards.methods.stored import Stored, StoredParams
+from laurel.rewards.stored import StoredRewards
 from laurel.seeding import derive_seed, seed_folder
 from laurel.stages.pipeline import PLACES, STAGES
 from laurel.stages.project import REPORTS, run_project, up_to_date
@@ -165,6 +166,7 @@ def transfer(
         "agents": agents,
         "rewards": rewards,
         "same_weights": _same_weights(sources),
+        "label_sets": {source.name: sets for source in sources if (sets := _label_sets(source)) > 1},
         "controls": controls,
     }
     write_json(output.with_suffix(".json"), found)
@@ -186,6 +188,12 @@ def page(found: Mapping[str, Any]) -> str:
         "that are paid them in one environment do not differ."
         for some in found["same_weights"]
     ]
+    sets = [
+        f"The run {name} has {n} label sets: its own agents, on the diagonal, are each paid the reward of their seed's "
+        "label set, and agents elsewhere all that of label set 0."
+        for name, n in found["label_sets"].items()
+        if trained
+    ]
     parts = [
         "# Transfer between environments",
         f"`{found['command']}`, {found['date']}, Laurel {found['version']}. Arm "
@@ -195,6 +203,7 @@ def page(found: Mapping[str, Any]) -> str:
         "## Rewards: new agents, trained on another environment's reward",
         markdown(["reward made in", *names], rows(found["rewards"])),
         *alike,
+        *sets,
         f"The diagonal is the run itself{whole}. For comparison, other arms of the runs:",
         markdown(["arm", *names], rows(found["controls"])),
         "## Agents: played elsewhere without further training",
@@ -247,6 +256,12 @@ def _same_weights(sources: Sequence[Source]) -> list[list[str]]:
         weights = {file.name: digest_file(file) for file in (source.reward / name).glob("*.safetensors")}
         alike.setdefault(digest_json(weights) if weights else source.name, []).append(source.name)
     return [names for names in alike.values() if len(names) > 1]
+
+
+def _label_sets(source: Source) -> int:
+    """Return the number of label sets that a run's reward was made from."""
+    (name,) = source.arm.reward
+    return StoredRewards.read(source.reward).sets[name]
 
 
 def _arm(own: ArmParams) -> dict[str, Any]:
