@@ -26,7 +26,7 @@ from laurel.feedback.question import QUESTIONS
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.feedback.yes_no import probability
-from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply, Sampling
+from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply, Sampling, Tokens
 from laurel.llm.prices import Price
 from laurel.llm.replies import LONGEST_TEXT
 from laurel.llm.responses import ResponseStore
@@ -221,6 +221,20 @@ def test_the_cost_is_unknown_if_that_of_an_answer_is(door_key: EnvAdapter, store
         asker = Asker(model, Sampling(), question, store, price=price)
         list(asker.ask([Pair(first, "c")]))
         assert asker.usage["cost_usd"] == pytest.approx(cost)
+
+
+def test_attempts_that_were_billed_without_an_answer_count(door_key: EnvAdapter, store: ResponseStore) -> None:
+    price = Price(model="played", date=date(2026, 1, 1), source="", input=1.0, cached_input=0.5, output=2.0)
+    question = PairQuestion(load_prompt("motif"), door_key, None, both_orders=False)
+    replies = {
+        "a": Reply('{"best_description": 1}', None, 10, 5, lost=Tokens(100, 1, 50)),
+        "b": Failure("no choice", Tokens(200, 2)),
+    }
+    asker = Asker(PlayedModel(lambda first, *_: replies[first]), Sampling(), question, store, price=price)
+    list(asker.ask([Pair("a", "c"), Pair("b", "c")]))
+    assert (asker.usage["calls"], asker.usage["failures"]) == (2, 1)
+    assert (asker.usage["input_tokens"], asker.usage["output_tokens"]) == (310, 8)
+    assert asker.usage["cost_usd"] == pytest.approx((310 - 25 + 16) * 1e-6)
 
 
 def test_an_answer_whose_end_is_not_stored_is_not_read(door_key: EnvAdapter, store: ResponseStore) -> None:

@@ -160,6 +160,8 @@ class BatchAPI:
             fault = planned[self.asked[name] - 1]
             if fault == "broken":
                 body = {"choices": []}
+            elif fault == "empty":
+                body = {**completion(), "choices": []}
             elif fault in line["body"]:  # a field that is not taken
                 status = 400
                 other = " Use 'max_completion_tokens' instead." if fault == "max_tokens" else ""

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laurel.llm.budget import Budget, BudgetedChat, BudgetError
-from laurel.llm.chat import ChatRequest, Failure, Identity, Message, Reply, Sampling, Withheld
+from laurel.llm.chat import ChatRequest, Failure, Identity, Message, Reply, Sampling, Tokens, Withheld
 from laurel.llm.prices import Price
 from laurel.llm.spending import Ledger, Spending
 from laurel.params.annotation import BudgetParams
@@ -66,6 +66,13 @@ def spend(
     assert sorted(number for number, _ in answers) == list(range(len(requests))), "each has one answer"
     assert nothing(budget.on_its_way)
     return budget, dict(answers)
+
+
+def test_attempts_that_were_billed_without_an_answer_are_spent() -> None:
+    answers: list[Reply | Failure] = [Failure("no choice", Tokens(100, 1)), Reply("1", None, 10, 5, lost=Tokens(20, 2))]
+    budget, _ = spend(PlayedModel(lambda number: answers[number]), questions(2))
+    assert (budget.spent.calls, budget.spent.tokens) == (2, 138)
+    assert budget.spent.cost == pytest.approx((130 * 10 + 8 * 100) * 1e-6)
 
 
 def withheld(answers: dict[int, Reply | Failure]) -> list[int]:

@@ -16,7 +16,7 @@ from chat_server import elsewhere
 from laurel.llm import openai_batch
 from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.batch_wire import in_files
-from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Withheld
+from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Tokens, Withheld
 from laurel.llm.openai_batch import OpenAIBatch
 from laurel.llm.responses import ResponseStore
 from laurel.params.judges import OpenAIParams
@@ -116,6 +116,13 @@ def test_what_fails_for_the_moment_is_put_into_another_batch_once(api: BatchAPI,
     assert answers[3] == Failure("refused with status 400: no luck")
     assert api.asked == {"a": 1, "b": 2, "c": 2, "d": 1, "e": 2, "f": 2}
     assert waiting(store, api) == 0, "failures are asked again by the next run"
+
+
+def test_the_tokens_of_lines_without_a_choice_are_billed(api: BatchAPI, store: ResponseStore) -> None:
+    answers = dict(model(api, store).ask(questions("a empty", "b empty,empty")))
+    assert isinstance(answers[0], Reply)
+    assert answers[0].lost == Tokens(5, 1)
+    assert answers[1] == Failure("after 2 batches: the answer has no choice", Tokens(10, 2))
 
 
 def test_a_field_that_the_server_does_not_take_is_put_another_way(api: BatchAPI, store: ResponseStore) -> None:

@@ -10,6 +10,7 @@ import random
 import re
 import socket
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ from chat_asking import KEY, chat, only, question, reply, until_stopped
 from chat_server import ChatServer, completion, elsewhere, problem, top_logprobs
 
 from laurel.llm.batch_wire import read_line
-from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Sampling
+from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Sampling, Tokens
 from laurel.llm.openai_chat import OpenAIChat, read_key
 from laurel.llm.retries import one_line
 from laurel.params.judges import OpenAIParams
@@ -231,6 +232,22 @@ def test_questions_answered_without_a_choice_do_not_stop_the_others(server: Chat
     assert all(isinstance(first[i], Reply) for i in range(0, 40, 2))
     again = OpenAIChat(OpenAIParams(model="tiny", base_url=server.url, retries=1), takes_them=True, backoff=0.01)
     assert [answer for _, answer in again.ask(requests[1::2])] == [nothing] * 20
+
+
+def test_the_tokens_of_attempts_without_a_choice_are_billed_like_those_of_answers(server: ChatServer) -> None:
+    empty = {**completion(), "choices": []}
+    tries = Counter[str]()
+
+    def behave(request: web.Request, body: dict[str, Any]) -> web.Response | None:
+        text = body["messages"][-1]["content"]
+        tries[text] += 1
+        return web.json_response(empty) if text == "never" or tries[text] == 1 else None
+
+    server.behave = behave
+    answers = dict(chat(server, retries=2).ask([question("never"), question("later")]))
+    assert answers[0] == Failure("after 3 attempts: the answer has no choice", Tokens(15, 3))
+    assert isinstance(answers[1], Reply)
+    assert (answers[1].input_tokens, answers[1].output_tokens, answers[1].lost) == (5, 1, Tokens(5, 1))
 
 
 def test_a_server_that_never_offers_a_choice_stops_the_run(server: ChatServer) -> None:

@@ -25,7 +25,7 @@ from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.unreadable import Readable
 from laurel.llm.budget import Budget
-from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
+from laurel.llm.chat import NO_TOKENS, ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
 from laurel.llm.prices import Price, add_costs
 from laurel.llm.replies import LONGEST_TEXT
 from laurel.llm.responses import Exchange, ResponseStore
@@ -317,6 +317,9 @@ class Asker(Generic[Item, Value]):
             self._store.release([request.key])
             return
         self._usage.calls += 1
+        if (lost := reply.lost) != NO_TOKENS:
+            in_vain = self._price.of(lost.input, lost.output, lost.cached) if self._price else None
+            self._bill(lost.input, lost.output, in_vain)
         if isinstance(reply, Failure):
             self._usage.failures += 1
             self._report(reply.reason)
@@ -325,13 +328,16 @@ class Asker(Generic[Item, Value]):
             return
         self._usage.seconds += reply.seconds
         cost = self._price.of_reply(reply) if self._price else None
-        self._usage.cost_usd = add_costs(self._usage.cost_usd, cost)
-        self._usage.input_tokens = _sum(self._usage.input_tokens, reply.input_tokens)
-        self._usage.output_tokens = _sum(self._usage.output_tokens, reply.output_tokens)
+        self._bill(reply.input_tokens, reply.output_tokens, cost)
         prompt = self.question.prompt
         self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
         if self._budget is not None:
             self._budget.answered()
+
+    def _bill(self, input_tokens: int | None, output_tokens: int | None, cost: float | None) -> None:
+        self._usage.cost_usd = add_costs(self._usage.cost_usd, cost)
+        self._usage.input_tokens = _sum(self._usage.input_tokens, input_tokens)
+        self._usage.output_tokens = _sum(self._usage.output_tokens, output_tokens)
 
     def _report(self, reason: str) -> None:
         """Report the first occurrence of a failure; failures that differ only in numbers count as one."""

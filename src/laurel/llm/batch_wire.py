@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from laurel.llm.chat import ChatRequest, Reply
+from laurel.llm.chat import NO_TOKENS, ChatRequest, Reply, Tokens
 from laurel.llm.chat_wire import read_completion
 from laurel.llm.retries import Refusal, one_line
 
@@ -25,6 +25,8 @@ class Again:
     reason: str
     reworded: bool = False
     """Whether the request will be rewritten, because the server did not accept a field."""
+    lost: Tokens = NO_TOKENS
+    """Tokens that were billed all the same."""
 
 
 def request_line(key: str, body: Mapping[str, Any]) -> bytes:
@@ -77,7 +79,9 @@ def _outcome(content: Mapping[str, Any], request: ChatRequest, secrets: Iterable
     status = response.get("status_code") if isinstance(response, Mapping) else None
     if status == 200:
         reply = read_completion(body, request, 0.0)
-        return reply.without_secrets(secrets) if isinstance(reply, Reply) else Again(one_line(reply.reason, secrets))
+        if isinstance(reply, Reply):
+            return reply.without_secrets(secrets)
+        return Again(one_line(reply.reason, secrets), lost=reply.lost)
     if isinstance(status, int) and isinstance(body, Mapping):
         error = body.get("error", body)
     message = error.get("message") or error.get("code") if isinstance(error, Mapping) else error

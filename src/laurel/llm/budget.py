@@ -244,15 +244,18 @@ class BudgetedChat:
         """Return the usage of an answer; the maximum possible usage if the answer does not report it."""
         if isinstance(answer, Withheld):
             return Spending()
+        lost = answer.lost
+        cost = self._price.of(lost.input, lost.output, lost.cached) if self._price else 0.0
+        in_vain = Spending(0, lost.input + lost.output, cost)
         if isinstance(answer, Failure):
-            return Spending(1)
+            return Spending(1) + in_vain
         if answer.input_tokens is None or answer.output_tokens is None:
-            return most
+            return most + in_vain
         self._estimated += input_tokens_of(request)
         self._reported += answer.input_tokens
         self._longest = max(self._longest, answer.output_tokens)
-        cost = self._price.of_reply(answer) if self._price else None
-        return Spending(1, answer.input_tokens + answer.output_tokens, cost or 0.0)
+        paid = self._price.of_reply(answer) if self._price else None
+        return Spending(1, answer.input_tokens + answer.output_tokens, paid or 0.0) + in_vain
 
 
 class _Drawn:

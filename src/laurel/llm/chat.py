@@ -85,6 +85,22 @@ class Identity:
     """Address of the server without credentials; empty for a model in this process."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens that a server bills."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    """Those of the input that came from the server's cache."""
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(self.input + other.input, self.output + other.output, self.cached + other.cached)
+
+
+NO_TOKENS = Tokens()
+
+
 class Reply(NamedTuple):
     """An answer."""
 
@@ -100,6 +116,8 @@ class Reply(NamedTuple):
     """Duration at the server; 0 if not measured, e.g. in a batch."""
     cached_tokens: int | None = None
     """Cached input tokens, if the server reports them."""
+    lost: Tokens = NO_TOKENS
+    """Tokens of earlier attempts that were billed, but gave no answer."""
 
     def without_secrets(self, secrets: Iterable[str]) -> Reply:
         """Return the answer with secrets replaced, since a server may echo the key that it got.
@@ -126,6 +144,8 @@ class Failure:
 
     reason: str
     """One line, without secrets."""
+    lost: Tokens = NO_TOKENS
+    """Tokens of attempts that were billed all the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from laurel.llm import replies
-from laurel.llm.chat import ChatRequest, Failure, Reply
+from laurel.llm.chat import ChatRequest, Failure, Reply, Tokens
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +23,8 @@ _OPTIONAL = frozenset({"response_format", "logprobs", "top_logprobs"})
 _REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allowed|extra", re.IGNORECASE)
 
 
-NO_COMPLETION = Failure("the answer is not a chat completion")
-NO_CHOICE = Failure("the answer has no choice")
+NO_COMPLETION = "the answer is not a chat completion"
+NO_CHOICE = "the answer has no choice"
 LEAST_MASS = 0.01
 """Minimum total probability of the choices: with less, the model is about to write something else, and the
 probabilities of the choices are dominated by rounding."""
@@ -137,31 +137,34 @@ def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply 
     that the answer is kept and read by its text. Never raises.
     """
     if not isinstance(answer, Mapping):
-        return NO_COMPLETION
+        return Failure(NO_COMPLETION)
+    usage = _mapping(answer.get("usage"))
+    n_input, n_output = (replies.token_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
+    n_cached = replies.token_count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens"))
+    billed = Tokens(n_input or 0, n_output or 0, n_cached or 0)
     choices = answer.get("choices")
     error = answer.get("error")
     if error and not choices:
         says = error.get("message") if isinstance(error, Mapping) else error
-        return Failure(f"the answer contains an error: {says}")
+        return Failure(f"the answer contains an error: {says}", billed)
     if choices == []:
-        return NO_CHOICE
+        return Failure(NO_CHOICE, billed)
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
-        return NO_COMPLETION
+        return Failure(NO_COMPLETION, billed)
     found = replies.answer_of(message, replies.finish_reason(choice.get("finish_reason")))
     if found is None:
-        return Failure("the answer's content is neither text nor a list of parts")
+        return Failure("the answer's content is neither text nor a list of parts", billed)
     text, ended = found
-    usage = _mapping(answer.get("usage"))
     return Reply(
         text=text,
         logprobs=_logprobs(choice.get("logprobs"), request.choices) if request.choices else None,
-        input_tokens=replies.token_count(usage.get("prompt_tokens")),
-        output_tokens=replies.token_count(usage.get("completion_tokens")),
+        input_tokens=n_input,
+        output_tokens=n_output,
         finish_reason=ended,
         seconds=replies.seconds(seconds),
-        cached_tokens=replies.token_count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
+        cached_tokens=n_cached,
     )
 
 

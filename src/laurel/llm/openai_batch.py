@@ -10,9 +10,9 @@ import copy
 import tempfile
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from openai.types import Batch
 
@@ -20,7 +20,7 @@ from laurel.console import tell
 from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.batch_server import KEPT, BatchServer, UnreachableError, read_batch
 from laurel.llm.batch_wire import MOST_LINES, Again, in_files, request_line
-from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Withheld
+from laurel.llm.chat import NO_TOKENS, ChatRequest, Failure, Identity, RefusedError, Reply, Tokens, Withheld
 from laurel.llm.chat_wire import Dialect
 from laurel.llm.openai_chat import read_key
 from laurel.llm.responses import ResponseStore
@@ -136,6 +136,7 @@ class _Run:
         self._queue = dict.fromkeys(asked)
         self._sent: dict[str, _Sent] = {}
         self._failed: Counter[str] = Counter()
+        self._lost: defaultdict[str, Tokens] = defaultdict(Tokens)
         self._most_lines = MOST_LINES
         self._failed_polls = 0
 
@@ -260,6 +261,7 @@ class _Run:
             for key, outcome in read_batch(self._server, batch, requests, sent.dialect, self._dialect):
                 if isinstance(outcome, Again):
                     again[key] = outcome
+                    self._lost[key] += outcome.lost
                     continue
                 if isinstance(outcome, RefusedError):
                     stop = outcome
@@ -313,8 +315,10 @@ class _Run:
         del self._sent[token]
 
     def _each(self, key: str, answer: Reply | Failure) -> Iterator[tuple[int, Reply | Failure]]:
+        lost = self._lost.pop(key, NO_TOKENS)
+        billed = replace(answer, lost=lost) if isinstance(answer, Failure) else answer._replace(lost=lost)
         for number in self._asked[key].numbers:
-            yield number, answer
+            yield number, billed
 
     def _say(self, sent: _Sent, batch: Batch) -> None:
         """Write a line about a batch if it has changed, and at intervals if it has not."""

@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ import httpx2
 import openai
 
 from laurel.llm import retries
-from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply
+from laurel.llm.chat import NO_TOKENS, ChatRequest, Failure, Identity, RefusedError, Reply
 from laurel.llm.chat_wire import NO_CHOICE, Dialect, read_reply, tokens_of
 from laurel.llm.concurrently import Idle, concurrently
 from laurel.llm.limits import Limits, retry_after
@@ -154,10 +155,10 @@ class _Run:
 
     async def answer(self, request: ChatRequest) -> Reply | Failure:
         """Ask until there is a reply, or a permanent failure."""
-        spent = 0.0
+        spent, lost = 0.0, NO_TOKENS
 
         async def attempt() -> Reply | Failure:
-            nonlocal spent
+            nonlocal spent, lost
             async with self._limits.window.place() as place:
                 await self._limits.turn(tokens_of(request))
                 self._limits.window.sent(place)
@@ -165,6 +166,7 @@ class _Run:
                 try:
                     return await self._attempt(request, began)
                 except TransientError as error:
+                    lost += error.billed
                     if error.congested:
                         self._limits.window.shrink(began)
                     self._breaker.failed(error)
@@ -178,7 +180,7 @@ class _Run:
                 attempt, self._params.retries + 1, lambda: spent, patience, self._backoff, self.idle.sleep
             )
         except TransientError as error:
-            failure = Failure(error.reason)
+            failure = Failure(error.reason, lost)
             if error.no_choice:  # the server is up, and would do the same with this question in every run
                 self._breaker.refused(failure)
             else:
@@ -186,9 +188,9 @@ class _Run:
             return failure
         if isinstance(outcome, Failure):
             self._breaker.refused(outcome)
-        else:
-            self._breaker.answered()
-        return outcome
+            return replace(outcome, lost=lost)
+        self._breaker.answered()
+        return outcome._replace(lost=lost)
 
     async def _attempt(self, request: ChatRequest, began: float) -> Reply | Failure:
         """Ask once, and again for every field that the server does not accept."""
@@ -210,7 +212,7 @@ class _Run:
             reply = read_reply(content, request, time.monotonic() - began)
             if isinstance(reply, Failure):
                 reason = retries.one_line(reply.reason, self._secrets)
-                raise TransientError(reason, no_choice=reply is NO_CHOICE)
+                raise TransientError(reason, no_choice=reply.reason == NO_CHOICE, billed=reply.lost)
             self._limits.window.grow(reply.seconds)
             return reply.without_secrets(self._secrets)
 

@@ -254,6 +254,8 @@ class ResponseStore:
             for key, content, example, messages, cost, asked_at, *rest in self._connection.execute(query):
                 shared = json.loads(content)
                 reply = _reply(*rest, whole=True)
+                kept = reply._asdict()
+                del kept["lost"]  # it is not stored
                 yield {
                     "key": key,
                     **shared,
@@ -261,7 +263,7 @@ class ResponseStore:
                     "messages": _unpacked(messages, example.encode()),
                     "cost_usd": cost if isinstance(cost, float) and isfinite(cost) else None,
                     "asked_at": replies.seconds(asked_at),
-                    **reply._asdict(),
+                    **kept,
                     "logprobs": None if reply.logprobs is None else rest[1],
                     "damaged": replies.is_damaged(*rest[:2]),
                 }

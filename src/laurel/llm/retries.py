@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import aiohttp
 import httpx2
 
-from laurel.llm.chat import Failure, RefusedError, without
+from laurel.llm.chat import NO_TOKENS, Failure, RefusedError, Tokens, without
 from laurel.permissions import why_key_is_withheld
 
 AGAIN = frozenset({408, 409, 425, 429})
@@ -40,6 +40,7 @@ class TransientError(Exception):
         congested: bool = False,
         unreachable: bool = False,
         no_choice: bool = False,
+        billed: Tokens = NO_TOKENS,
         wait: float = 0.0,
     ) -> None:
         super().__init__(reason)
@@ -50,6 +51,8 @@ class TransientError(Exception):
         """No connection could be made."""
         self.no_choice = no_choice
         """The server completed the request, but with no choice, as some do instead of a refusal."""
+        self.billed = billed
+        """What the failed attempt costs all the same."""
         self.wait = wait
         """Seconds that the server asks to wait before a retry."""
 
