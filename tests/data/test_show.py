@@ -176,10 +176,13 @@ def test_empty_output(tmp_path: Path) -> None:
 
 def test_the_usage_of_asking(tmp_path: Path) -> None:
     with output_directory(tmp_path / "out", stage="annotate", params={}) as out:
-        out.usage = {"calls": 272, "cost_usd": None}
-    lines = [line.split() for line in describe_directory(tmp_path / "out").splitlines()]
+        out.usage = {"calls": 272, "cost_usd": None, "input_tokens": 5, "uncounted": 1}
+    text = describe_directory(tmp_path / "out")
+    lines = [line.split() for line in text.splitlines()]
     assert ["used", "calls", "272"] in lines
     assert ["used", "cost_usd", "unknown"] in lines
+    assert "  used input_tokens      at least 5: 1 answer came without a token count\n" in text
+    assert "used uncounted" not in text
 
 
 def test_folders_that_are_no_stage_output_are_named_with_alternatives(tmp_path: Path) -> None:

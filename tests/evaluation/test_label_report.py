@@ -45,6 +45,19 @@ def test_the_cost_of_asking_is_reported_in_total_and_per_judge() -> None:
     assert found[1:] == [("b", [("calls", "1,200"), ("cost", "$0.25")])]
 
 
+def test_amounts_without_some_answers_are_lower_bounds() -> None:
+    took = {"calls": 208, "input_tokens": 1940, "output_tokens": 0, "cost_usd": 0.5, "uncounted": 14, "unpriced": 14}
+    own = {f"members.0.{key}": amount for key, amount in took.items()}
+    why = ": 14 answers came without a token count"
+    amounts = [
+        ("calls", "208"),
+        ("tokens of questions", f"at least 1,940{why}"),
+        ("tokens of answers", f"unknown{why}"),
+        ("cost", f"at least $0.50{why}"),
+    ]
+    assert usage_by_annotator({**took, **own}, ["a"]) == [("", amounts), ("a", amounts)]
+
+
 def test_kappa_of_members_is_shown_with_its_interval() -> None:
     assert kappa({"kappa": 0.3433, "kappa_low": 0.2412, "kappa_high": 0.4388}) == [
         ("agreement of its members (kappa)", "0.34 [0.24 to 0.44]")

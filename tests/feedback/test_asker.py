@@ -100,11 +100,14 @@ def test_answers_are_on_disk_before_their_cost_is_reported(
     assert (judge.usage["calls"], synced) == (3, ["responses.db-wal"] * 2)
 
 
-def test_tokens_are_unknown_where_one_answer_does_not_report_them(store: ResponseStore, door_key: EnvAdapter) -> None:
+def test_tokens_of_answers_that_do_not_report_them_are_said_to_be_missing(
+    store: ResponseStore, door_key: EnvAdapter
+) -> None:
     replies = iter([Reply('{"best_description": 1}', None, 100, 10), Reply('{"best_description": 2}')])
     judge = annotator(PlayedModel(lambda *_: next(replies)), door_key, store)
     list(judge.annotate([Pair("You pass the red door.", "You turn.")]))
-    assert [judge.usage[key] for key in ("calls", "input_tokens", "output_tokens")] == [2, None, None]
+    assert [judge.usage[key] for key in ("calls", "input_tokens", "output_tokens", "uncounted")] == [2, 100, 10, 1]
+    assert (judge.usage["cost_usd"], judge.usage.get("unpriced")) == (None, None), "the price is unknown"
 
 
 def test_an_outcome_is_asked_once_with_a_follow_up_and_stored(
@@ -212,15 +215,20 @@ def test_a_failure_is_not_claimed_any_more(door_key: EnvAdapter, store: Response
     connection.close()
 
 
-def test_the_cost_is_unknown_if_that_of_an_answer_is(door_key: EnvAdapter, store: ResponseStore) -> None:
+def test_the_cost_is_a_lower_bound_if_that_of_an_answer_is_unknown(door_key: EnvAdapter, store: ResponseStore) -> None:
     price = Price(model="played", date=date(2026, 1, 1), source="", input=1.0, output=2.0)
     question = PairQuestion(load_prompt("motif"), door_key, None, both_orders=False)
     tokens = {"a": (10, 5), "b": (None, None)}
     model = PlayedModel(lambda first, *_: Reply('{"best_description": 1}', None, *tokens[first]))
-    for first, cost in (("a", 20e-6), ("b", None)):
-        asker = Asker(model, Sampling(), question, store, price=price)
+    asker = Asker(model, Sampling(), question, store, price=price)
+    for first, cost, missing in (("a", 20e-6, {}), ("b", 20e-6, {"uncounted": 1, "unpriced": 1})):
         list(asker.ask([Pair(first, "c")]))
         assert asker.usage["cost_usd"] == pytest.approx(cost)
+        assert {key: asker.usage[key] for key in ("uncounted", "unpriced") if key in asker.usage} == missing
+    free = Price(model="played", date=date(2026, 1, 1), source="", input=0.0, output=0.0)
+    asker = Asker(model, Sampling(), question, store, price=free)
+    list(asker.ask([Pair("b", "d")]))
+    assert (asker.usage["cost_usd"], asker.usage["uncounted"], asker.usage.get("unpriced")) == (0.0, 1, None)
 
 
 def test_attempts_that_were_billed_without_an_answer_count(door_key: EnvAdapter, store: ResponseStore) -> None:

@@ -91,6 +91,12 @@ def test_planted_rates_of_single_answers_are_recovered() -> None:
     assert (row["calls"], row["cost_usd"]) == (12, 0.25)
 
 
+def test_tokens_and_cost_without_some_answers_are_lower_bounds() -> None:
+    used = {"calls": 2, "input_tokens": 1000, "output_tokens": 0, "cost_usd": 0.25, "uncounted": 1, "unpriced": 1}
+    rows = leaderboard([Entry("m", "p", 0.5, judgements=[said("first", "second")], usage=used)], [True])
+    assert "| at least 1,000 / unknown | at least 0.25 |" in markdown(rows)
+
+
 def test_one_order_gives_no_position_bias() -> None:
     once = Judgement("ok", 1.0, 1, None, (Answer(0, 0, "first", 1.0, ""),))
     (row,) = leaderboard([Entry("m", None, None, judgements=[once])], [True])

@@ -75,6 +75,12 @@ def test_attempts_that_were_billed_without_an_answer_are_spent() -> None:
     assert budget.spent.cost == pytest.approx((130 * 10 + 8 * 100) * 1e-6)
 
 
+def test_a_spent_budget_says_which_answers_count_as_their_maximum() -> None:
+    budget, _ = spend(PlayedModel(lambda number: Reply("1")), questions(3), max_tokens=300)
+    assert budget.uncounted == 2
+    assert ": 2 calls (2 came without a token count, and count as their maximum), " in budget.told()
+
+
 def withheld(answers: dict[int, Reply | Failure]) -> list[int]:
     return sorted(number for number, answer in answers.items() if isinstance(answer, Withheld))
 

@@ -108,6 +108,11 @@ def test_the_page_shows_finished_runs(
     del found["runs"]["second"]["counts_all_calls"]  # as an earlier version wrote it
     assert "those of annotators, without models that act or hint." in markdown_page(suite, found)
     found["runs"]["second"]["counts_all_calls"] = True
+    found["runs"]["second"]["unpriced"] = 2
+    some = markdown_page(suite, found)
+    assert "10 model calls in all stages, at least $1.50: 2 answers came without a token count. " in some
+    assert " | 10 | at least $1.50 |\n" in some
+    del found["runs"]["second"]["unpriced"]
 
     elsewhere = tmp_path / "elsewhere"
     write_page(suite, elsewhere, tmp_path / "out", "laurel benchmark")

@@ -22,6 +22,7 @@ def add(actions: Commands) -> None:
 
 
 def _probe(options: argparse.Namespace) -> str:
+    from laurel.data.usage import bounded, is_remark
     from laurel.envs import adapter_for
     from laurel.feedback.annotators import make_annotator
     from laurel.feedback.probe import ask, load_probe
@@ -36,8 +37,13 @@ def _probe(options: argparse.Namespace) -> str:
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
     annotator = make_annotator(params.annotate, adapter, derive_seed(params.seed, "annotate"))
     findings = ask(annotator, probe)
-    amounts = {what: "unknown" if amount is None else f"{amount:,}" for what, amount in annotator.usage.items()}
-    used = ", ".join(f"{amount} {what.replace('_', ' ')}" for what, amount in amounts.items())
+    usage = annotator.usage
+    amounts = {what: "unknown" if amount is None else f"{amount:,}" for what, amount in usage.items()}
+    used = ", ".join(
+        f"{bounded(what, usage, amount, why=False)} {what.replace('_', ' ')}"
+        for what, amount in amounts.items()
+        if not is_remark(what)
+    )
     action = ", whose captions name the action, which the questions do not" if adapter.with_action else ""
     lines = [f"asked  {annotator.name}", f"about  {adapter.env_id}{action}", "", findings.table()]
     return "\n".join([*lines, *([f"used   {used}"] if used else [])]) + "\n"

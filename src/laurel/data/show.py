@@ -24,6 +24,7 @@ from laurel.data.missing import listed, times
 from laurel.data.parquet import opened, readable
 from laurel.data.quality import QUALITY, figures
 from laurel.data.sample import SAMPLE
+from laurel.data.usage import bounded, is_remark
 from laurel.errors import DataError
 
 WIDTH = 100
@@ -128,7 +129,11 @@ def _manifest_lines(manifest: dict[str, Any]) -> list[str]:
     pairs += [(f"input {name}", str(digest)[:12]) for name, digest in manifest.get("inputs", {}).items()]
     pairs += list(manifest.get("counts", {}).items())
     usage = manifest.get("usage", {})
-    pairs += [(f"used {name}", "unknown" if amount is None else amount) for name, amount in usage.items()]
+    pairs += [
+        (f"used {name}", bounded(name, usage, "unknown" if amount is None else _cell(amount)))
+        for name, amount in usage.items()
+        if not is_remark(name)
+    ]
     seconds = manifest["seconds"]
     pairs += [
         ("seconds", "unknown" if seconds is None else seconds),

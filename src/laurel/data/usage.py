@@ -37,7 +37,43 @@ def added(one: Usage, other: Usage) -> Usage:
 
 
 CACHED, CALLS, FAILURES = "cached", "calls", "failures"
-RESOURCES = (CALLS, CACHED, FAILURES, "input_tokens", "output_tokens", "seconds", "cost_usd")
+UNCOUNTED, UNPRICED = "uncounted", "unpriced"
+"""Answers without a token count, and those whose cost is unknown for that reason. Tokens and cost are those of the
+others, a lower bound. Left out where there are none.
+"""
+MISSING_IN = {"input_tokens": UNCOUNTED, "output_tokens": UNCOUNTED, "cost_usd": UNPRICED}
+RESOURCES = (CALLS, CACHED, FAILURES, "input_tokens", "output_tokens", "seconds", "cost_usd", UNCOUNTED, UNPRICED)
+
+
+def is_remark(key: str) -> bool:
+    """Whether a key of a usage only qualifies others, in `bounded`."""
+    return key.rpartition(".")[2] in (UNCOUNTED, UNPRICED)
+
+
+def bounded(key: str, usage: Mapping[str, float | None], amount: str, *, why: bool = True) -> str:
+    """Return an amount of a usage in words, qualified where some answers are missing in it.
+
+    Args:
+        key: of the amount; that of an ensemble's member has a prefix.
+        amount: in words.
+        why: whether to say how many answers are missing.
+
+    >>> bounded("cost_usd", {"cost_usd": 0.5, "unpriced": 14}, "$0.50")
+    'at least $0.50: 14 answers came without a token count'
+    >>> bounded("cost_usd", {"cost_usd": 0.0, "unpriced": 14}, "$0.00", why=False)
+    'unknown'
+    >>> bounded("cost_usd", {"cost_usd": 0.5}, "$0.50")
+    '$0.50'
+    """
+    of, _, name = key.rpartition(".")
+    remark = MISSING_IN.get(name, "")
+    missing = usage.get(f"{of}.{remark}" if of else remark)
+    if not missing or usage.get(key) is None:
+        return amount
+    least = f"at least {amount}" if usage[key] else "unknown"
+    return (
+        f"{least}: {missing:,} {'answer' if missing == 1 else 'answers'} came without a token count" if why else least
+    )
 
 
 def together(stopped: Usage, now: Usage) -> Usage:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from laurel.data.quality import MEASURES, REFERENCES, label_in_words
+from laurel.data.usage import bounded
 from laurel.llm.prices import in_words
 
 USED = {
@@ -94,7 +95,7 @@ def usage_by_annotator(
 
 def used(usage: Mapping[str, float | None]) -> list[tuple[str, str]]:
     """Return what asking cost, in words; without a known price the cost is unknown, not zero."""
-    return [(words, _amount(key, usage[key])) for key, words in USED.items() if key in usage]
+    return [(words, bounded(key, usage, _amount(key, usage[key]))) for key, words in USED.items() if key in usage]
 
 
 def _amount(key: str, amount: float | None) -> str:

@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 from laurel.console import tell
 from laurel.data.asked import Asked
 from laurel.data.missing import Reasons, kind_of
+from laurel.data.usage import is_remark
 from laurel.feedback.annotator import Answer, OnJudged, ignore
 from laurel.feedback.asked import AskedSample
 from laurel.feedback.keys import QuestionKeys
@@ -78,13 +79,17 @@ class Usage:
     cached: int = 0
     """Answers taken from the store."""
     failures: int = 0
-    input_tokens: int | None = 0
-    """None where the server did not report those of an answer, also below."""
-    output_tokens: int | None = 0
+    input_tokens: int = 0
+    """Those of the answers whose tokens the server reports, also below."""
+    output_tokens: int = 0
     seconds: float = 0.0
     """Latency of all answers, summed; many are in flight at once."""
     cost_usd: float | None = 0.0
-    """US dollars; None where a price or a number of tokens is unknown."""
+    """US dollars; None where the price is unknown."""
+    uncounted: int = 0
+    """Answers whose tokens the server did not report."""
+    unpriced: int = 0
+    """Those of them that are not free."""
 
 
 @dataclass(slots=True)
@@ -148,8 +153,12 @@ class Asker(Generic[Item, Value]):
 
     @property
     def usage(self) -> dict[str, float | None]:
-        """Return calls, answers taken from the store, failures, tokens, seconds and dollars so far."""
-        return {**asdict(self._usage), "seconds": round(self._usage.seconds, 2)}
+        """Return calls, answers taken from the store, failures, tokens, seconds and dollars so far.
+
+        Answers without a token count are in `uncounted` and `unpriced` (`laurel.data.usage`), if there are any.
+        """
+        used = {**asdict(self._usage), "seconds": round(self._usage.seconds, 2)}
+        return {key: amount for key, amount in used.items() if amount or not is_remark(key)}
 
     @property
     def asked_sample(self) -> list[Asked]:
@@ -335,9 +344,14 @@ class Asker(Generic[Item, Value]):
             self._budget.answered()
 
     def _bill(self, input_tokens: int | None, output_tokens: int | None, cost: float | None) -> None:
-        self._usage.cost_usd = add_costs(self._usage.cost_usd, cost)
-        self._usage.input_tokens = _sum(self._usage.input_tokens, input_tokens)
-        self._usage.output_tokens = _sum(self._usage.output_tokens, output_tokens)
+        used = self._usage
+        used.uncounted += input_tokens is None or output_tokens is None
+        used.input_tokens += input_tokens or 0
+        used.output_tokens += output_tokens or 0
+        if cost is None and self._price is not None:
+            used.unpriced += 1
+        else:
+            used.cost_usd = add_costs(used.cost_usd, cost)
 
     def _report(self, reason: str) -> None:
         """Report the first occurrence of a failure; failures that differ only in numbers count as one."""
@@ -364,7 +378,3 @@ class Asker(Generic[Item, Value]):
 def _drained(queue: deque[Entry]) -> Iterator[Entry]:
     while queue:
         yield queue.popleft()
-
-
-def _sum(total: int | None, tokens: int | None) -> int | None:
-    return None if total is None or tokens is None else total + tokens

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from laurel.arrays import BoolArray
-from laurel.data.usage import Usage
+from laurel.data.usage import UNCOUNTED, UNPRICED, Usage, bounded
 from laurel.feedback.annotator import Judgement
 from laurel.feedback.probe import wilson_score
 from laurel.feedback.rates import Z
@@ -85,7 +85,9 @@ def _head(entry: Entry) -> Row:
 
 
 def _used(entry: Entry) -> Row:
-    return {key: entry.usage.get(key) for key in ("calls", "cached", "input_tokens", "output_tokens", "cost_usd")}
+    always = ("calls", "cached", "input_tokens", "output_tokens", "cost_usd")
+    remarks = {key: amount for key, amount in entry.usage.items() if key in (UNCOUNTED, UNPRICED)}
+    return {**{key: entry.usage.get(key) for key in always}, **remarks}
 
 
 def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
@@ -197,9 +199,11 @@ def _cell(row: Row, key: str) -> str:
 def _amount(row: Row, key: str) -> str:
     """Return the tokens or dollars of a judge that is asked in calls."""
     if key == "cost_usd":
-        return "unknown" if row[key] is None else f"{row[key]:.4g}"
-    tokens = (row["input_tokens"], row["output_tokens"])
-    return " / ".join("unknown" if amount is None else f"{amount:,}" for amount in tokens)
+        return "unknown" if row[key] is None else bounded(key, row, f"{row[key]:.4g}", why=False)
+    tokens = {name: row[name] for name in ("input_tokens", "output_tokens")}
+    return " / ".join(
+        "unknown" if amount is None else bounded(name, row, f"{amount:,}", why=False) for name, amount in tokens.items()
+    )
 
 
 def plain(text: str) -> str:

@@ -46,6 +46,8 @@ class Budget:
         self.on_its_way = Spending()
         self.reached: str | None = None
         """The limit that was reached, as text; None so far."""
+        self.uncounted = 0
+        """Answers of this process without a token count, each of which is spent as its maximum."""
         self.changed: Callable[[], None] = _ignore  # a function of this module, so that budgets can be pickled
         """Called before each request is sent and after each answer, once both amounts are up to date."""
         self.answered: Callable[[], None] = _ignore
@@ -62,7 +64,7 @@ class Budget:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what was spent where processes share a file, since another one notes only its own there."""
-        alone = {"spent": Spending(), "on_its_way": Spending()} if self._ledger else {}
+        alone = {"spent": Spending(), "on_its_way": Spending(), "uncounted": 0} if self._ledger else {}
         return {**vars(self), **alone}
 
     def begin(self) -> None:
@@ -80,7 +82,10 @@ class Budget:
         """Return the limit that was reached and what was spent, as a sentence."""
         spent = self.spent + self._others()[0]
         cost = f", {in_words(spent.cost)}" if spent.cost else ""
-        return f"The budget of {self.reached} is spent: {spent.calls:,.0f} calls, {spent.tokens:,.0f} tokens{cost}."
+        most = f" ({self.uncounted:,} came without a token count, and count as their maximum)" if self.uncounted else ""
+        return (
+            f"The budget of {self.reached} is spent: {spent.calls:,.0f} calls{most}, {spent.tokens:,.0f} tokens{cost}."
+        )
 
     def alone(self) -> AbstractContextManager[object]:
         """Return the block in which no other process reserves."""
@@ -250,6 +255,7 @@ class BudgetedChat:
         if isinstance(answer, Failure):
             return Spending(1) + in_vain
         if answer.input_tokens is None or answer.output_tokens is None:
+            self._budget.uncounted += 1
             return most + in_vain
         self._estimated += input_tokens_of(request)
         self._reported += answer.input_tokens

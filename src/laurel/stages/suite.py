@@ -18,7 +18,7 @@ import yaml
 
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
-from laurel.data.usage import Usage, added
+from laurel.data.usage import UNPRICED, Usage, added, bounded
 from laurel.data.written import prepare, written_whole
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.formats import counted, markdown, share, steps
@@ -148,6 +148,7 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
         "calls": usage.get("calls", 0),
         "cost": usage.get("cost_usd", 0.0),
+        **({UNPRICED: usage[UNPRICED]} if usage.get(UNPRICED) else {}),
         COUNTS_ALL: all(manifest["usage_of_all"] for manifest in manifests.values()),
         "notes": [note for manifest in manifests.values() for note in manifest["notes"]],
     }
@@ -217,7 +218,7 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
             steps(max(arm["env_steps"] for arm in run["metrics"]["arms"].values())),
             f"{sum(_seconds(run).values()):,.0f}",
             f"{run['calls']:,}",
-            in_words(run["cost"]),
+            _cost(run, why=False),
         ]
         for run in runs.values()
     ]
@@ -265,9 +266,14 @@ def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
 
 def _calls(run: Mapping[str, Any]) -> str:
     """Describe the calls of all stages to language models."""
-    calls, cost = run["calls"], in_words(run["cost"])
+    calls, cost = run["calls"], _cost(run)
     whose = "" if run.get(COUNTS_ALL) else " of annotators"
     return f"{calls:,} model calls{whose} in all stages, {cost}. " if calls else ""
+
+
+def _cost(run: Mapping[str, Any], *, why: bool = True) -> str:
+    used: Usage = {"cost_usd": run["cost"], UNPRICED: run.get(UNPRICED)}
+    return bounded("cost_usd", used, in_words(run["cost"]), why=why)
 
 
 def _annotator(metrics: Mapping[str, Any]) -> str:
