@@ -234,6 +234,22 @@ def test_questions_answered_without_a_choice_do_not_stop_the_others(server: Chat
     assert [answer for _, answer in again.ask(requests[1::2])] == [nothing] * 20
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_questions_that_always_fail_do_not_stop_the_others(server: ChatServer, again: bool) -> None:
+    """Asked again, they alone remain: a server that answers a short question is not down."""
+    server.behave = lambda request, body: problem(500, "broken") if "odd" in str(body) else None
+    requests = [question(f"{'odd' if again or i % 2 else 'even'} {i}") for i in range(24)]
+    model = OpenAIChat(OpenAIParams(model="tiny", base_url=server.url, retries=1), takes_them=again, backoff=0.01)
+    answers = dict(model.ask(requests))
+    failures = [answer for answer in answers.values() if isinstance(answer, Failure)]
+    assert {answer.reason for answer in failures} == {"after 2 attempts: status 500: broken"}
+    assert len(failures) == (24 if again else 12)
+    assert len(answers) == 24
+    probes = [body for body in server.bodies if body["max_tokens"] == 1]
+    assert len(probes) >= len(failures) // 5
+    assert sum((answer.lost for answer in failures), Tokens()) == Tokens(5 * len(probes), len(probes))
+
+
 def test_the_tokens_of_attempts_without_a_choice_are_billed_like_those_of_answers(server: ChatServer) -> None:
     empty = {**completion(), "choices": []}
     tries = Counter[str]()

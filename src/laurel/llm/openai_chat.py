@@ -20,7 +20,7 @@ import httpx2
 import openai
 
 from laurel.llm import retries
-from laurel.llm.chat import NO_TOKENS, ChatRequest, Failure, Identity, RefusedError, Reply
+from laurel.llm.chat import NO_TOKENS, ChatRequest, Failure, Identity, Message, RefusedError, Reply, Tokens
 from laurel.llm.chat_wire import NO_CHOICE, Dialect, read_reply, tokens_of
 from laurel.llm.concurrently import Idle, concurrently
 from laurel.llm.limits import Limits, retry_after
@@ -33,6 +33,8 @@ PATIENCE = 4.0
 """A request is given up when its attempts and waits exceed this multiple of one attempt's timeout."""
 MOST_BYTES = 16 * 2**20
 """Maximum size of an answer; larger ones are aborted."""
+SHORT = (Message("user", "Hello."),)
+"""Asked where several questions fail in a row, to see whether the server is down."""
 LONGEST_PAUSE = 600.0
 """Maximum pause in seconds; if a server asks for a longer one, the run stops."""
 
@@ -157,14 +159,14 @@ class _Run:
         """Ask until there is a reply, or a permanent failure."""
         spent, lost = 0.0, NO_TOKENS
 
-        async def attempt() -> Reply | Failure:
+        async def attempt(asked: ChatRequest = request) -> Reply | Failure:
             nonlocal spent, lost
             async with self._limits.window.place() as place:
-                await self._limits.turn(tokens_of(request))
+                await self._limits.turn(tokens_of(asked))
                 self._limits.window.sent(place)
                 began = time.monotonic()
                 try:
-                    return await self._attempt(request, began)
+                    return await self._attempt(asked, began)
                 except TransientError as error:
                     lost += error.billed
                     if error.congested:
@@ -174,14 +176,27 @@ class _Run:
                 finally:
                     spent += time.monotonic() - began
 
+        async def is_up() -> bool:
+            """Whether the server answers a short question, unlike this one."""
+            nonlocal lost
+            try:
+                answer = await attempt(ChatRequest(SHORT, replace(request.sampling, max_tokens=1)))
+            except TransientError as error:
+                return error.no_choice
+            if isinstance(answer, Reply):
+                lost += Tokens(answer.input_tokens or 0, answer.output_tokens or 0, answer.cached_tokens or 0)
+            return True
+
         patience = PATIENCE * self._params.timeout_seconds
         try:
             outcome = await retries.persistently(
                 attempt, self._params.retries + 1, lambda: spent, patience, self._backoff, self.idle.sleep
             )
         except TransientError as error:
+            # A server that is up would do the same with this question in every run.
+            up = error.no_choice or (self._breaker.in_doubt and await is_up())
             failure = Failure(error.reason, lost)
-            if error.no_choice:  # the server is up, and would do the same with this question in every run
+            if up:
                 self._breaker.refused(failure)
             else:
                 self._breaker.exhausted(failure)

@@ -192,6 +192,11 @@ class Breaker:
         self._unreached_since: float | None = None
         self._refusals: list[str] = []
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the next request that is given up stops the run, though the server has answered such requests."""
+        return (self._answered or self._takes_them) and self._in_a_row + 1 >= self.EXHAUSTED
+
     def answered(self) -> None:
         self._answered = True
         self._in_a_row = 0
