@@ -46,6 +46,22 @@ def test_pairs_are_those_of_every_label_set_and_judge(tmp_path: Path) -> None:
     assert "(2 judges, 3 label sets each) and 96 with known answers" in lines(tmp_path / "two", changes)
 
 
+def test_a_chat_model_that_only_writes_code_does_not_judge_pairs(tmp_path: Path) -> None:
+    server = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
+    changes: dict[str, Any] = {
+        "env.id": "CartPole-v1",
+        "annotate.annotator": "embedding",
+        "annotate.judges": {"writer": {"annotator": "openai", "openai": server}},
+        "rewards": {"code": {"writer": "writer"}},
+        "arms": {"preference": {"reward": "preference"}, "code": {"reward": "code"}},
+    }
+    said = lines(tmp_path, changes)
+    assert "in this process and at no cost\n" in said
+    assert "once there are captions" not in said
+    changes["rewards"]["preference"] = {"judge": "writer"}
+    assert "The cost can be estimated once there are captions" in lines(tmp_path / "asked", changes)
+
+
 def test_of_many_unused_label_sets_the_first_are_named(tmp_path: Path) -> None:
     said = lines(tmp_path, {"annotate.feedback_seeds": 1000, "agent.seeds": [0], "arms": ["extrinsic", "preference"]})
     assert "No agent learns from label sets 1, 2, 3, 4, 5, 6, 7, 8, and 991 more: " in said

@@ -15,6 +15,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.annotation import MAIN
 from laurel.params.arms import RANDOM
+from laurel.params.judges import ChatSection
 from laurel.params.rewards import chain, method_of
 from laurel.plugins import is_ours
 from laurel.stages.workload import agents_and_steps, judges_of_curricula, pairs_asked, questions_in_training, trainings
@@ -85,10 +86,10 @@ def _judge(params: Params, captions: Path) -> list[str]:
     if not params.judges:
         return ["nothing, as no arm has a reward learned from preferences"]
     asking = params.annotate
-    judges = ", ".join(kind_of(voter).title for judge in params.judges for voter in asking.of_judge(judge).voters)
-    judged = f"{judges}: {pairs_asked(params)}"
+    voters = [voter for judge in params.judges for voter in asking.of_judge(judge).voters]
+    judged = f"{', '.join(kind_of(voter).title for voter in voters)}: {pairs_asked(params)}"
     left_over = _left_over(params)
-    if not asking.keeps_responses:
+    if not any(isinstance(voter.section, ChatSection) for voter in voters):
         return [f"{judged}, in this process and at no cost", *left_over]
     try:
         return [judged, *left_over, *_estimated(params, captions)]
