@@ -121,6 +121,11 @@ def test_the_content_is_not_changed() -> None:
         ("xyz", 1, "xyz is unknown. Allowed here: seed, env, "),
         # wrong types
         ("agent.steps", "many", 'agent.steps is "many", but must be a whole number.'),
+        (
+            "agent.device",
+            "gpu",
+            'agent.device is "gpu", but must be one of cpu, cuda, auto: write cuda, or auto for a GPU if there is one.',
+        ),
         ("collect.steps", "1000", 'collect.steps is "1000", but must be a whole number.'),
         ("agent.ppo.n_envs", 1.5, "agent.ppo.n_envs is 1.5, but must be a whole number."),
         ("agent.ppo.n_envs", True, "agent.ppo.n_envs is true, but must be a whole number."),

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic_core import to_jsonable_python
 
 
@@ -49,7 +49,15 @@ NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Widths = Annotated[tuple[Count, ...], Field(strict=False)]
 Seeds = Annotated[tuple[Seed, ...], Field(strict=False), AfterValidator(distinct)]
-Device = Literal["cpu", "cuda", "auto"]
+
+
+def _not_gpu(value: object) -> object:
+    if value == "gpu":
+        raise ValueError('is "gpu", but must be one of cpu, cuda, auto: write cuda, or auto for a GPU if there is one.')
+    return value
+
+
+Device = Annotated[Literal["cpu", "cuda", "auto"], BeforeValidator(_not_gpu)]
 
 
 def dumped(sections: Mapping[str, Any]) -> dict[str, Any]:
