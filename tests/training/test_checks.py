@@ -135,6 +135,14 @@ def test_error_messages_say_what_to_set(env_id: str, agent: dict[str, Any], sent
     check(params_of(env_id, **agent, arms=["random_policy"]))  # no training, as in steps without `agent`
 
 
+def test_an_arm_whose_own_algorithm_does_not_fit_is_named() -> None:
+    own = [{"name": "a", "reward": None}, {"name": "b", "reward": None, "agent": {"algorithm": "dqn"}}]
+    with pytest.raises(EnvError, match=r"^The arm b: agent\.algorithm is dqn, which chooses among Discrete"):
+        check(params_of("Pendulum-v1", arms=own))
+    with pytest.raises(EnvError, match=r"^agent\.algorithm is dqn"):
+        check(params_of("Pendulum-v1", arms=own, algorithm="dqn"))
+
+
 @pytest.mark.parametrize(
     ("env_id", "sb3", "sentence"),
     [

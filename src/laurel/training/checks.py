@@ -11,7 +11,7 @@ from laurel.agents.actions import hardly_tried
 from laurel.agents.hints import make_advisor
 from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
-from laurel.errors import ParamsError
+from laurel.errors import EnvError, ParamsError
 from laurel.feedback.interest import check
 from laurel.params.resolved_arms import Arm, check_servers
 from laurel.params.rewards import method_of
@@ -41,12 +41,18 @@ def check_agents(
     if len(skipped) == len(arms) and not branch:
         raise ParamsError(f"arms: no arm is left. {' '.join(skipped.values())}")
     check_servers(arm for arm in arms if arm.name not in skipped)
+    trained = [arm for arm in arms if arm.trained and arm.name not in skipped]
     checked: list[AgentParams] = []
-    for arm in arms:
-        if arm.trained and arm.name not in skipped and arm.agent not in checked:
+    for arm in trained:
+        if arm.agent not in checked:
             checked.append(arm.agent)
             _check_learned(arm, context)
-            _check_algorithm(run_seed, context, arm.agent, adapter)
+            try:
+                _check_algorithm(run_seed, context, arm.agent, adapter)
+            except (EnvError, ParamsError) as error:
+                if all(other.agent == arm.agent for other in trained):
+                    raise
+                raise type(error)(f"The arm {arm.name}: {error}") from None
 
 
 def _check_learned(arm: Arm, context: RewardContext) -> None:
