@@ -238,3 +238,45 @@ def test_actions_that_a_policy_hardly_tries_are_named(tmp_path: Path) -> None:
 def test_a_single_collected_step_is_one(tmp_path: Path) -> None:
     """As where nothing reads the collected steps, but agents are annotated while they train."""
     assert "collect      1 environment step (policy: random)" in lines(tmp_path, {"collect.steps": 1})
+
+
+def notes(place: Path, changes: dict[str, Any]) -> list[str]:
+    said = lines(place, changes).splitlines()
+    return [line.removeprefix("note         ") for line in said if line.startswith("note ")]
+
+
+def test_settings_that_do_nothing_are_named(tmp_path: Path) -> None:
+    assert notes(tmp_path / "usual", {}) == []
+    (few,) = notes(tmp_path / "few", {"collect.n_envs": 5000})
+    assert few.startswith("collect.n_envs is 5,000, but there are only 3,000 steps in all: no environment gets beyond")
+    (few,) = notes(tmp_path / "parts", {"collect.n_envs": 2000, "collect.parts": 2})
+    assert "only 1,500 steps in all of each part" in few
+    (weight,) = notes(tmp_path / "weight", {"arms": {"a": {"reward": {"preference": 0, "oracle": 1}}}})
+    assert weight.startswith("arms.a.reward gives preference the weight 0: it adds nothing, but is made all the same")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"shaping.gamma": 0.9}, ["shaping.gamma has no effect with form bonus."]),
+        ({"shaping": {"gamma": 0.9, "form": "potential"}}, []),
+        ({"shaping": {"beta": 1.0, "form": "potential"}}, ["shaping.beta has no effect with form potential."]),
+        ({"shaping.gamma": 0.9, "arms": {"a": {"reward": "oracle", "shaping": {"form": "potential"}}}}, []),
+        ({"shaping.gamma": 0.9, "arms": ["extrinsic"]}, []),
+        (
+            {"arms": {"a": {"reward": "oracle", "shaping": {"gamma": 0.9}}}},
+            ["arms.a.shaping.gamma has no effect with form bonus."],
+        ),
+        (
+            {
+                "arms": {"a": {"reward": "online"}},
+                "rewards": {"online": {"form": "retrieval", "encoder": "characters", "questions": 20}},
+            },
+            ["rewards.online.encoder has no effect with form retrieval."],
+        ),
+    ],
+)
+def test_settings_that_the_form_does_not_use_are_named(
+    changes: dict[str, Any], named: list[str], tmp_path: Path
+) -> None:
+    assert notes(tmp_path, changes) == named

@@ -18,6 +18,7 @@ from laurel.params.arms import RANDOM
 from laurel.params.judges import ChatSection
 from laurel.params.rewards import chain, method_of
 from laurel.plugins import is_ours
+from laurel.stages.idle_settings import idle_settings
 from laurel.stages.workload import agents_and_steps, judges_of_curricula, pairs_asked, questions_in_training, trainings
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
     lines = [
         ("environment", f"{params.env.id} ({words})"),
         *(("", line) for line in _endless(params, adapter)),
+        *(("note", line) for line in idle_settings(params)),
         ("collect", f"{counted(collect.steps, 'environment step')} (policy: {policies})"),
         *(("annotate", line) for line in _judge(params, captions)),
         *(("missing", line) for line in missing_keys(params)),

@@ -1,0 +1,51 @@
+"""Settings that are allowed, but have no effect together with others, or hardly the one that was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from laurel.evaluation.formats import counted
+from laurel.params import Params
+from laurel.params.rewards import OnlineParams
+from laurel.params.training import ShapingParams
+
+UNUSED_BY_FORM = {"bonus": ("gamma",), "potential": ("beta",)}
+"""Form of the shaping -> keys that it does not use."""
+UNUSED_ONLINE = {"retrieval": ("encoder", "ensemble"), "classification": ("ensemble",), "ranking": ()}
+"""Form of an online reward -> keys that it does not use."""
+
+
+def idle_settings(params: Params) -> Iterator[str]:
+    """Yield a sentence about each such setting."""
+    collect = params.collect
+    if (steps := -(-collect.steps // collect.parts)) < collect.n_envs:
+        each = " of each part" if collect.parts > 1 else ""
+        yield (
+            f"collect.n_envs is {collect.n_envs:,}, but there are only {counted(steps, 'step')} in all{each}: no "
+            "environment gets beyond the first step of its episode. Set fewer environments, or more steps."
+        )
+    for arm in params.arms:
+        for name in [name for name, weight in arm.reward.items() if arm.trained and not weight]:
+            yield (
+                f"arms.{arm.name}.reward gives {name} the weight 0: it adds nothing, but is made all the same, and "
+                "whoever judges for it is asked. Leave it out to save that."
+            )
+    yield from _shaping(params)
+    for name, reward in params.rewards.items():
+        if isinstance(reward, OnlineParams):
+            for key in UNUSED_ONLINE[reward.form]:
+                if key in reward.model_fields_set and getattr(reward, key) != OnlineParams.model_fields[key].default:
+                    yield f"rewards.{name}.{key} has no effect with form {reward.form}."
+
+
+def _shaping(params: Params) -> Iterator[str]:
+    """Yield sentences about keys of the shaping that its form does not use, and on which no other arm depends."""
+    shaped = [(arm, arm.shaping_of(params.shaping)) for arm in params.arms if arm.trained and arm.reward]
+    for form, keys in UNUSED_BY_FORM.items():
+        for key in keys:
+            for arm, own in shaped:
+                if own.form == form and key in arm.shaping:
+                    yield f"arms.{arm.name}.shaping.{key} has no effect with form {form}."
+            inherit = {own.form for arm, own in shaped if key not in arm.shaping}
+            if inherit == {form} and getattr(params.shaping, key) != ShapingParams.model_fields[key].default:
+                yield f"shaping.{key} has no effect with form {form}."
