@@ -378,11 +378,8 @@ class EnvAdapter:
 
     # -- the task -------------------------------------------------------------------------------
     def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray | None:
-        """Return which finished episodes (N,) solved the task; None if success is undefined.
-
-        Args:
-            returns: (N,) sums of the environment's rewards.
-            last: their last transitions (N), with the fields of `info` that `info_fields` names.
+        """Return which finished episodes (N,) solved the task, by their returns (N,), sums of the environment's reward,
+        and last transitions (N), with the fields of `info` that `info_fields` names; None if success is undefined.
         """
         return None
 
