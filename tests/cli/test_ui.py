@@ -43,7 +43,7 @@ def test_ui_opens_the_comparison_of_arms(
     view = json.loads(experiment.tags[VIEW_TAG])
     assert view["searchFilter"] == AGENTS
     grouped = [key["groupByData"] for key in view["groupBy"]["groupByKeys"]]
-    assert grouped == ["arm", "env", "mlflow.parentRunId"]
+    assert grouped == ["arm", "env", "training"]
     shown = client.search_runs([experiment.experiment_id], AGENTS)
     assert all(run.data.tags.keys() >= set(grouped) for run in shown)
     assert {run.info.run_name for run in shown} == {

@@ -35,6 +35,7 @@ def test_one_run_a_stage_and_one_an_agent(runs: list[Any]) -> None:
     ]
     (parent,) = [run for run in stages if run.data.tags["stage"] == "train-agents"]
     assert {run.data.tags["mlflow.parentRunId"] for run in agents} == {parent.info.run_id}
+    assert len({(run.data.tags["arm"], run.data.tags["training"]) for run in agents}) == 2
     assert {run.info.status for run in runs} == {"FINISHED"}
     for run in runs:
         assert run.data.tags["env"] == "MiniGrid-Empty-5x5-v0"

@@ -21,7 +21,7 @@ from laurel.data.manifest import RUN
 from laurel.data.replacing import replace_directory
 from laurel.params.resolved_arms import Arm
 from laurel.tracking import agents as tracking_agents
-from laurel.tracking.agents import ADAPTER, NOTE, POINTS, STAGE, AgentRuns, read_note, thinned
+from laurel.tracking.agents import ADAPTER, NOTE, POINTS, STAGE, AgentRuns, read_note, thinned, training_of
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from laurel.training.checkpoint import STATE
@@ -70,6 +70,27 @@ def stage(out: Output, work: Callable[[AgentRuns], None], places: list[tuple[Arm
         with AgentRuns(tracker, run, note) as runs:
             work(runs)
             runs.finish(places)
+
+
+def test_groups_are_of_one_training() -> None:
+    """A branch has some of the seeds; all else that an arm learns with makes another group."""
+
+    def training(made_from: str = "a", **changes: Any) -> str:
+        agent = {**PARAMS.agent.model_dump(), **changes.pop("agent", {})}
+        params = make_params(arms={"one": {"reward": changes.pop("reward", None)}}, agent=agent, **changes)
+        return training_of(params.seed, params.env, params.resolved_arms["one"], {"reward": made_from})
+
+    others = [
+        training(),
+        training("b"),
+        training(seed=1),
+        training(agent={"steps": 200}),
+        training(shaping={"beta": 2.0}),
+        training(reward="preference"),
+        training(reward={"preference": 0.5, "similarity": 1.0}),
+    ]
+    assert training(agent={"seeds": [1, 2]}) == others[0]
+    assert len({*others}) == len(others)
 
 
 def test_a_run_is_logged_during_training_and_continues_where_it_was_stopped(

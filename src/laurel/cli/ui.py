@@ -112,13 +112,13 @@ def _prepare(experiment: str) -> str | None:
 
 
 def view() -> dict[str, Any]:
-    """Return the view of arms as MLflow's pages keep one: agents' runs, grouped by arm, environment and stage's run.
+    """Return the view of arms as MLflow's pages keep one: agents' runs, grouped by arm, environment and training.
 
     An experiment has the agents of every run of a project, and an average over different parameters means nothing.
     """
-    from laurel.tracking.run import PARENT
+    from laurel.tracking.run import TRAINING
 
-    keys = [{"mode": "tag", "groupByData": name} for name in ("arm", "env", PARENT)]
+    keys = [{"mode": "tag", "groupByData": name} for name in ("arm", "env", TRAINING)]
     return {
         "searchFilter": AGENTS,
         "groupBy": {"aggregateFunction": "average", "groupByKeys": keys},

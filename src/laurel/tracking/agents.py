@@ -23,13 +23,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from laurel.data.directory import left_by_stopped
-from laurel.data.json_file import read_json, write_json
+from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.errors import DataError
 from laurel.params import EnvParams
 from laurel.params.resolved_arms import Arm
 from laurel.rewards.stored import OWN
 from laurel.seeding import seed_folder
-from laurel.tracking.run import Run, status_of
+from laurel.tracking.run import TRAINING, Run, status_of
 from laurel.tracking.server import failures
 from laurel.tracking.tracker import Tracker, flatten
 from laurel.training.checkpoint import STATE, read_run
@@ -186,7 +186,9 @@ class AgentRuns:
         return run
 
     def _tags(self, agent: _Followed) -> dict[str, str]:
-        return {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role}
+        sections, made_from = self.tracker.sections, self.tracker.digests("captions", "preferences", "reward")
+        training = training_of(sections["seed"], sections["env"], agent.arm, made_from)
+        return {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role, TRAINING: training}
 
     def _total(self, agent: _Followed) -> int:
         return steps_of(agent.arm)
@@ -229,6 +231,15 @@ def params_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> dict[str, A
         **flatten({"agent": {section: agent.section_of(section).model_dump(mode="json")}}),
         **flatten({"shaping": arm.shaping.model_dump(mode="json")}),
     }
+
+
+def training_of(run_seed: int, env: EnvParams, arm: Arm, made_from: Mapping[str, str]) -> str:
+    """Return the tag TRAINING of an arm's agents.
+
+    Args:
+        made_from: digests of the stage's inputs that all branches of a run share.
+    """
+    return digest_json([params_of(run_seed, env, arm, 0), dict(arm.reward), dict(made_from)])[:8]
 
 
 def log_evaluation(run: Run, agents: Mapping[str, str], scores: Mapping[str, Mapping[str, float | None]]) -> None:

@@ -27,6 +27,10 @@ PARAMS_BATCH = 100
 """Parameters that MLflow takes in one request."""
 PARENT = "mlflow.parentRunId"
 """Tag with the run that a run is below."""
+TRAINING = "training"
+"""Tag of an agent: a digest of all that its arm was trained with but the seed. Runs of a project with other parameters
+differ in it, the branches of one run do not.
+"""
 UPSTREAM = "upstream."
 """Prefix of the names of tags that hold the run of an input."""
 

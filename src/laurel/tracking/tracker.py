@@ -139,6 +139,10 @@ class Tracker:
         self.output.agent_runs.clear()
         self.output.mlflow_run_id = None  # so that a later stage logs everything from the files
 
+    def digests(self, *names: str) -> dict[str, str]:
+        """Return the digests of those of these inputs that the stage has."""
+        return {name: read_manifest(self._inputs[name])["digest"] for name in names if name in self._inputs}
+
     def child_run(self, parent: Run, name: str, tags: Mapping[str, str], *, began: float | None = None) -> Run:
         """Open a run below the stage's, begun now or at a time in seconds since 1970; the caller ends it."""
         if parent.id not in self._shared:  # queried once: there may be hundreds of child runs
