@@ -77,7 +77,7 @@ def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_p
         assert text in report
     assert report.count("Judge teacher: The labels are simulated") == 1, "not once for each label set"
 
-    places = {"preferences": labels, "captions": project.output("caption"), "reports": tmp_path / "none"}
+    places = {"preferences": labels, "captions": project.output("caption"), "reports": project.output("evaluate")}
     for exported, (name, judge, number) in {".": ("misled", "wrong", 0), "set-1": ("taught", "teacher", 1)}.items():
         hub = tmp_path / "hub" / name
         export_hub(rewards / name / exported, **places, output=hub)
@@ -86,7 +86,11 @@ def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_p
             read_own(labels_of(labels, judge, number), places["captions"]),
         )
         assert len(rows) == len(own.decided()), "the pairs that this reward learned from"
-        assert names[judge] in (hub / "model" / "README.md").read_text()
+        card = (hub / "model" / "README.md").read_text()
+        assert names[judge] in card
+        assert (
+            f"agents with seed s were paid that of label set s modulo 2; this is the one of label set {number}." in card
+        )
         assert not list((hub / "model").glob("set-*")), "rewards of other label sets are not its own"
 
     (labels_of(labels, "wrong", 1) / "quality.json").write_text("{}")

@@ -29,7 +29,7 @@ from laurel.evaluation.summary import METRICS, legend, markdown_table, read_metr
 from laurel.params.rewards import method_of, settings_of
 from laurel.rewards.functions import CaptionReward
 from laurel.rewards.methods.shuffled_labels import ORIGINAL
-from laurel.rewards.stored import CARD, Described, described
+from laurel.rewards.stored import CARD, INDEX, Described, StoredRewards, described
 
 MODEL, DATASET = "model", "dataset"
 """Folders below the output."""
@@ -107,7 +107,8 @@ def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str
         "## What it was learned from",
         *(_of_pairs(labels, quality.get("heldout_agreement")) if _learned_from_pairs(found) else _of_method(quality)),
         "## What agents learned",
-        f"{markdown_table(results)}\n\n{legend(results)}\n\n> {' '.join(results['headline']['sentences'])}"
+        f"{markdown_table(results)}\n\n{legend(results)}{_of_other_seeds(found)}\n\n"
+        f"> {' '.join(results['headline']['sentences'])}"
         if results
         else "No agents had been trained on this reward when the card was written.",
         "## Limits",
@@ -116,6 +117,22 @@ def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str
         + ". Judge agents by the environment's own reward, beside controls.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _of_other_seeds(found: Described) -> str:
+    """Say which agents were paid this reward, if others of its arms were paid another one of the same name."""
+    folder = next(one for one in found.place.resolve().parents if (one / INDEX).exists())
+    stored = StoredRewards.read(folder)
+    if stored.seeds[found.name] is not None:
+        return (
+            f" Of arms with the reward {found.name}, only agents of this seed ({found.place.name}) were paid this one."
+        )
+    if (sets := stored.sets[found.name]) > 1:
+        return (
+            f" Of arms with the reward {found.name}, agents with seed s were paid that of label set s modulo {sets}; "
+            f"this is the one of label set {set_number(found.place)}."
+        )
+    return ""
 
 
 def _scores_captions(found: Described) -> bool:
