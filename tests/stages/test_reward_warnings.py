@@ -36,11 +36,12 @@ def said(
     intrinsic: float,
     *episodes: tuple[int, bool],
     threshold: float = 0.0,
+    whose: str = "",
     **of: Any,
 ) -> str:
     ones, none = np.ones(10, np.float32), np.zeros(10, np.float32)
     table = PayTable(["a"] * 10, ones, none, np.ones(10, np.int64), threshold, **of)
-    stored = SimpleNamespace(settings={"preference": None}, table=lambda *_: table)
+    stored = SimpleNamespace(settings={"preference": None}, table=lambda *_: table, whose=lambda *_: whose)
     monkeypatch.setattr(reward_warnings, "StoredRewards", SimpleNamespace(read=lambda _: stored))
     monkeypatch.setattr(reward_warnings, "read_trajectories", lambda _: iter([collected(*episodes)]))
     shaping = ShapingParams(intrinsic=intrinsic)
@@ -64,6 +65,12 @@ def test_pay_is_compared_with_the_spread_of_returns_which_may_be_negative(monkey
 def test_only_what_is_above_the_threshold_is_paid(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "meeting each of 10 captions once pays 5 in all" in said(monkeypatch, 2.0, (30, True), threshold=0.75)
     assert "each of 0 captions once pays 0 in all" in said(monkeypatch, 2.0, (30, True), threshold=1.5)
+
+
+def test_of_several_label_sets_the_line_names_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(monkeypatch, 1.0, (30, True)).startswith("a: meeting each of 10 captions once pays 10 ")
+    line = said(monkeypatch, 1.0, (30, True), whose="label set 1")
+    assert line.startswith("a, by the reward of label set 1: meeting each of 10 captions once pays 10 ")
 
 
 def test_an_episode_is_paid_one_outcome(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,15 +95,17 @@ def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> lis
         )
         if table is None:
             continue
+        whose = stored.whose([name], arm.agent.seeds)
+        of_arm = f"{arm.name}, by the reward of {whose}" if whose else arm.name
         paid, task = np.maximum(table.rewards - table.threshold, 0), arm.shaping.extrinsic * highest
         best = f"the environment paid the best collected episode {task:.3g}"
         if table.of == "outcome":
             most = arm.shaping.intrinsic * float(paid.max(initial=0))
-            lines.append(f"{arm.name}: the outcome of an episode pays at most {most:.3g}; {best}")
+            lines.append(f"{of_arm}: the outcome of an episode pays at most {most:.3g}; {best}")
             continue
         most = arm.shaping.intrinsic * float(paid.sum())
         once = counted(int(np.count_nonzero(paid)), "caption")
-        line = f"{arm.name}: meeting each of {once} once pays {most:.3g} in all; {best}"
+        line = f"{of_arm}: meeting each of {once} once pays {most:.3g} in all; {best}"
         # the value of doing the task better; collection may never have met a sparse reward, often 1
         if most > arm.shaping.extrinsic * (spread or 1.0):
             line += ". Where agents collect captions instead, lower shaping.intrinsic or set shaping.form: potential"
