@@ -38,6 +38,7 @@ def report(
     note: str = "",
     own_files: dict[str, str] | None = None,
     steps: int = 1000,
+    fewer: dict[str, int] | None = None,
     **changes: Any,
 ) -> Path:
     """Write what evaluate does of a report: each arm's seeds return about as much."""
@@ -50,7 +51,14 @@ def report(
     )
     curves = pd.DataFrame(
         [
-            {"arm": arm, "seed": s, "env_steps": steps, "window": 100, "return_mean": mean, "success_rate": np.nan}
+            {
+                "arm": arm,
+                "seed": s,
+                "env_steps": {arm: steps, **(fewer or {})}[arm],
+                "window": 100,
+                "return_mean": mean,
+                "success_rate": np.nan,
+            }
             for arm, mean in returns.items()
             for s in SEEDS
         ]
@@ -131,6 +139,15 @@ def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert main(["compare", str(a), str(tmp_path)]) == 2
     assert main(["compare", str(a), str(a), "-o", str(tmp_path / "none/page.html")]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_an_arm_that_was_trained_for_other_steps_is_named(tmp_path: Path) -> None:
+    """Reports are refused only if their longest trainings differ."""
+    returns = {"preference": 0.1, "mixed": 0.1}
+    a, b = report(tmp_path / "a", returns), report(tmp_path / "b", returns, fewer={"mixed": 512})
+    assert not [note for note in compare(a, a).notes if "trained for" in note]
+    (note,) = (note for note in compare(a, b).notes if "trained for" in note)
+    assert note == "mixed: its agents were trained for 1,000 steps in A and 512 in B."
 
 
 def test_an_environment_with_and_without_its_module_is_the_same(tmp_path: Path) -> None:

@@ -17,7 +17,17 @@ from laurel.evaluation.comparison import compare as compared
 from laurel.evaluation.comparison import holm
 from laurel.evaluation.formats import NONE, Table, aligned, p_value
 from laurel.evaluation.statistics import areas, seed_scores
-from laurel.evaluation.summary import CURVES, MEASURES, METRICS, REPORT, RESULTS, estimated, probability, read_metrics
+from laurel.evaluation.summary import (
+    CURVES,
+    MEASURES,
+    METRICS,
+    REPORT,
+    RESULTS,
+    Arms,
+    estimated,
+    probability,
+    read_metrics,
+)
 from laurel.stages.pipeline import STAGE
 from laurel.tracking.tracker import flatten
 
@@ -86,6 +96,7 @@ class Comparison:
             "Means over seeds, with 95% intervals. P(B higher): probability that a seed of B returns more than a seed "
             f"of A; p: {test if self.tests else 'none, since no arm has several seeds in both reports'}."
         )
+        found += _other_steps(*(report.metrics["arms"] for report in self.reports))
         found += _own_files(*(report.manifest.get("own_files", {}) for report in self.reports))
         versions = {report.manifest["version"] for report in self.reports}
         if len(versions) > 1:
@@ -199,6 +210,16 @@ def _scores(report: Report, arm: str) -> dict[str, Any]:
         if len(values):
             found[measure] = values
     return found
+
+
+def _other_steps(a: Arms, b: Arms) -> list[str]:
+    """Name the arms of both reports whose agents were trained for different numbers of steps."""
+    both = {name: (a[name]["env_steps"], b[name]["env_steps"]) for name in a if name in b}
+    return [
+        f"{name}: its agents were trained for {here:,} steps in A and {there:,} in B."
+        for name, (here, there) in both.items()
+        if here != there
+    ]
 
 
 def _own_files(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
