@@ -21,8 +21,10 @@ class Rated(Method):
         from laurel.feedback.annotator_kind import kind_of
         from laurel.feedback.chat_annotator import ChatAnnotator
 
-        asked = isinstance(kind_of(context.annotate), ChatAnnotator)
-        return None if asked else "it needs a chat model as annotate.annotator."
+        if not isinstance(kind_of(context.annotate), ChatAnnotator):
+            return "it needs a chat model as annotate.annotator."
+        _question(adapter)  # so that a missing prompt is an error before anything is collected
+        return None
 
     def estimate(self, context, collected, adapter):
         from laurel.data.captions import read_vocabulary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +14,8 @@ from installed import EXAMPLES
 from laurel.data.captions import read_vocabulary
 from laurel.data.manifest import read_manifest
 from laurel.envs import adapter_for
-from laurel.errors import ParamsError
+from laurel.errors import ParamsError, PromptError
+from laurel.feedback.question import QUESTIONS
 from laurel.llm.budget import BudgetError
 from laurel.params import parse_params
 from laurel.params.rewards import method_of
@@ -21,6 +23,7 @@ from laurel.rewards.functions import CaptionReward, ScoredCaptions
 from laurel.rewards.method import RewardContext
 from laurel.rewards.stored import StoredRewards
 from laurel.stages.description import described
+from laurel.stages.preflight import check_run
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -123,6 +126,18 @@ def test_a_method_of_another_package_asks_a_chat_model_for_ratings(
     assert all(sorted(one) == sorted(scored.known.values()) for one in given), "the same ratings"
     right = [one == [scored.known[text] for text in texts] for one in given]
     assert sum(right) < 5, "of other captions, but by chance"
+
+
+def test_a_prompt_that_a_method_of_another_package_lacks_is_missed_before_the_run(
+    examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": "http://localhost:9/v1"}}
+    params = Project.create(tmp_path / "p", {**UNTRACKED, **asking, "arms": {"rated": {"reward": "rated"}}}).params
+    check_run(params)
+    form = QUESTIONS.load("rating", "rewards.rated").form
+    monkeypatch.setattr(QUESTIONS.load("rating", "rewards.rated"), "form", replace(form, folder=tmp_path))
+    with pytest.raises(PromptError, match="zero_to_ten"):
+        check_run(params)
 
 
 def test_what_a_method_of_another_package_asks_is_estimated_or_said_to_be_unknown(
