@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
-import logging
 import math
 import random
 import re
 import socket
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,10 +17,8 @@ from aiohttp import web
 from chat_asking import KEY, chat, only, question, reply, until_stopped
 from chat_server import ChatServer, completion, elsewhere, problem, top_logprobs
 
-from laurel.llm.batch_wire import read_line
 from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Sampling, Tokens
-from laurel.llm.openai_chat import OpenAIChat, read_key
-from laurel.llm.retries import one_line
+from laurel.llm.openai_chat import OpenAIChat
 from laurel.params.judges import OpenAIParams
 
 # ---- one request, one outcome ----
@@ -352,71 +347,3 @@ def test_no_scores_are_made_up(server: ChatServer, caplog: pytest.LogCaptureFixt
     answer = reply(chat(server).ask([question("q", choices=("A", "B"))]))
     assert (answer.text, answer.logprobs) == ("answer q", None)
     assert sum("logprobs" in record.message for record in caplog.records) == 1
-
-
-# ---- secrets ----
-
-
-def test_the_key_is_nowhere(server: ChatServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    server.behave = lambda request, body: problem(400, f"you sent {request.headers['Authorization']}")
-    model = chat(server)
-    answers, error = until_stopped(model.ask(question(str(i)) for i in range(9)))
-    assert len(answers) >= 4
-    said = [repr(model), repr(model.identity), repr(error), caplog.text, repr(answers)]
-    assert all("4711" not in text for text in said)
-
-
-@pytest.mark.parametrize("message", ["content", "refusal"])
-def test_a_key_that_the_server_echoes_in_an_answer_is_not_kept(server: ChatServer, message: str) -> None:
-    def echo(request: Any, _: dict[str, Any]) -> web.Response:
-        answer = completion("")
-        answer["choices"][0]["message"] = {"content": None, message: f"you sent {request.headers['Authorization']}"}
-        return web.json_response(answer)
-
-    server.behave = echo
-    assert reply(chat(server).ask([question("q")])).text.endswith("you sent Bearer ***")
-
-
-def test_a_placeholder_for_a_key_is_no_secret() -> None:
-    """Servers on this machine often take any key; text of answers must not be replaced by accident."""
-    assert Reply("1 or EMPTY").without_secrets(["1", "EMPTY"]).text == "1 or EMPTY"
-    assert Reply("8 signs: a-secret").without_secrets(["a-secret"]).text == "8 signs: ***"
-
-
-def test_keys_that_are_not_known_are_no_part_of_a_message() -> None:
-    """Such as that of a proxy before the server, which it names in its error."""
-    assert one_line("sk-of-another is invalid, as is Bearer abc.def", ()) == "sk-*** is invalid, as is Bearer ***"
-    body = completion(f"{KEY} and 1")
-    line = json.dumps({"custom_id": "k", "response": {"status_code": 200, "body": body}})
-    assert read_line(line, {"k": question("q")}, [KEY, "1"]) == ("k", Reply("*** and 1", None, 5, 1))
-
-
-@pytest.mark.parametrize("url", ["http://u:p4ss@h/v1", "http://h/v1?key=p4ss", "ftp://h/p4ss", "http://h/v1#p4ss"])
-def test_an_address_with_a_secret_is_refused_without_showing_it(url: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError) as caught:
-        OpenAIParams(model="m", base_url=url)
-    assert all("p4ss" not in str(error.get("ctx", "")) for error in caught.value.errors())  # type: ignore[attr-defined]
-
-
-def test_openais_own_key_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("VLLM_KEY", "k")
-    at = {"model": "m", "base_url": "http://models.example:8000/v1"}
-    assert read_key(OpenAIParams(**at)) == ""
-    with pytest.raises(RefusedError, match="anyone on the way could read it"):
-        read_key(OpenAIParams(**at, api_key_env="VLLM_KEY"))
-    here = OpenAIParams(model="m", base_url="http://localhost:8000/v1")
-    assert read_key(here) == ""
-    monkeypatch.setenv("LAUREL_ALLOW_KEYS", "OPENAI_API_KEY@localhost:8000")
-    assert read_key(here) == KEY
-
-
-def test_a_local_server_that_requires_a_key_gets_a_hint(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LAUREL_ALLOW_KEYS")
-    server.behave = lambda *_: problem(401, "no key")
-    with pytest.raises(
-        RefusedError, match=r"requires a key \(status 401\), and none was sent.*--allow-key '?OPENAI_API_KEY@127"
-    ):
-        list(chat(server).ask([question("q")]))
-    assert KEY not in str(server.headers)
