@@ -37,6 +37,10 @@ class RewardParams(Section):
     kind: str
     """The method that makes the reward."""
 
+    def idle(self) -> Mapping[str, str]:
+        """Return the keys that have no effect, each with the setting that makes it so, such as "form retrieval"."""
+        return {}
+
 
 class PreferenceParams(RewardParams):
     kind: str = "preference"
@@ -146,6 +150,10 @@ class OnlineParams(RewardParams):
     """A control: assign the answers to the wrong questions, by a permutation that depends on the agent's seed."""
     replay: str | None = None
     """Agents of an earlier run, e.g. data/agents: replay the labels of their logs, and ask no judge."""
+
+    def idle(self) -> Mapping[str, str]:
+        unused = {"retrieval": ("encoder", "ensemble"), "classification": ("ensemble",), "ranking": ()}[self.form]
+        return dict.fromkeys(unused, f"form {self.form}")
 
     @model_validator(mode="after")
     def _some_answers_count(self) -> OnlineParams:

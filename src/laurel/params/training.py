@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -37,6 +38,10 @@ class ShapingParams(Section):
     reward between successive captions, which does not change the optimal policies (beta has no effect)."""
     gamma: Annotated[Probability | None, Field(exclude_if=lambda gamma: gamma is None)] = None
     """form: potential only: discount of the next potential; null: the agent's gamma, as the theory requires."""
+
+    def idle(self) -> Mapping[str, str]:
+        """Return the keys that have no effect, each with the setting that makes it so."""
+        return {"beta" if self.form == "potential" else "gamma": f"form {self.form}"}
 
     @property
     def discount(self) -> float:

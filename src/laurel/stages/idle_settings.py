@@ -6,13 +6,7 @@ from collections.abc import Iterator
 
 from laurel.evaluation.formats import counted
 from laurel.params import Params
-from laurel.params.rewards import OnlineParams
 from laurel.params.training import ShapingParams
-
-UNUSED_BY_FORM = {"bonus": ("gamma",), "potential": ("beta",)}
-"""Form of the shaping -> keys that it does not use."""
-UNUSED_ONLINE = {"retrieval": ("encoder", "ensemble"), "classification": ("ensemble",), "ranking": ()}
-"""Form of an online reward -> keys that it does not use."""
 
 
 def idle_settings(params: Params) -> Iterator[str]:
@@ -32,20 +26,19 @@ def idle_settings(params: Params) -> Iterator[str]:
             )
     yield from _shaping(params)
     for name, reward in params.rewards.items():
-        if isinstance(reward, OnlineParams):
-            for key in UNUSED_ONLINE[reward.form]:
-                if key in reward.model_fields_set and getattr(reward, key) != OnlineParams.model_fields[key].default:
-                    yield f"rewards.{name}.{key} has no effect with form {reward.form}."
+        for key, why in reward.idle().items():
+            if key in reward.model_fields_set and getattr(reward, key) != type(reward).model_fields[key].default:
+                yield f"rewards.{name}.{key} has no effect with {why}."
 
 
 def _shaping(params: Params) -> Iterator[str]:
-    """Yield sentences about keys of the shaping that its form does not use, and on which no other arm depends."""
+    """Yield sentences about keys of the shaping that have no effect on the arm that sets them, or on any."""
     shaped = [(arm, arm.shaping_of(params.shaping)) for arm in params.arms if arm.trained and arm.reward]
-    for form, keys in UNUSED_BY_FORM.items():
-        for key in keys:
-            for arm, own in shaped:
-                if own.form == form and key in arm.shaping:
-                    yield f"arms.{arm.name}.shaping.{key} has no effect with form {form}."
-            inherit = {own.form for arm, own in shaped if key not in arm.shaping}
-            if inherit == {form} and getattr(params.shaping, key) != ShapingParams.model_fields[key].default:
-                yield f"shaping.{key} has no effect with form {form}."
+    for arm, own in shaped:
+        for key, why in own.idle().items():
+            if key in arm.shaping:
+                yield f"arms.{arm.name}.shaping.{key} has no effect with {why}."
+    for key, field in ShapingParams.model_fields.items():
+        inherit = [own.idle().get(key) for arm, own in shaped if key not in arm.shaping]
+        if inherit and all(inherit) and getattr(params.shaping, key) != field.default:
+            yield f"shaping.{key} has no effect with {inherit[0]}."
