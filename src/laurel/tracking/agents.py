@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -186,9 +187,14 @@ class AgentRuns:
         return run
 
     def _tags(self, agent: _Followed) -> dict[str, str]:
-        sections, made_from = self.tracker.sections, self.tracker.digests("captions", "preferences", "reward")
-        training = training_of(sections["seed"], sections["env"], agent.arm, made_from)
+        sections = self.tracker.sections
+        training = training_of(sections["seed"], sections["env"], agent.arm, self._made_from)
         return {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role, TRAINING: training}
+
+    @cached_property
+    def _made_from(self) -> dict[str, str]:
+        """The digests of the inputs that all branches of a run share; read once, as there may be hundreds of agents."""
+        return self.tracker.digests("captions", "preferences", "reward")
 
     def _total(self, agent: _Followed) -> int:
         return steps_of(agent.arm)
