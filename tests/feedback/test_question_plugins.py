@@ -11,10 +11,19 @@ import pytest
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError, PromptError
 from laurel.feedback.asker import Asker
-from laurel.feedback.question import QUESTIONS, kind_of
+from laurel.feedback.prompt import Form
+from laurel.feedback.question import QUESTIONS, Question, Reading, kind_of
 from laurel.llm.chat import ChatRequest, Reply, Sampling
 from laurel.llm.responses import ResponseStore
 from played_model import PlayedModel
+
+LETTER = """---
+description: A letter.
+answer: choice
+---
+{% block user %}{{ goal }} {{ a }} {{ b }} {{ c }}{% endblock %}
+{% block follow_up %}A letter only.{% endblock %}
+"""
 
 pytestmark = pytest.mark.usefixtures("examples")
 
@@ -38,6 +47,37 @@ def test_it_is_found_asked_read_followed_up_and_kept(tmp_path: Path, door_key: E
         assert len(model.requests) == calls
     assert {row["prompt"] for row in store.rows()} == {"rating/zero_to_ten"}
     assert kind_of("rating/zero_to_ten") is kind
+
+
+class BestOfThree(Question[tuple[str, str, str], str]):
+    """Which of three texts is best? It parses the choice, and leaves their probabilities to others."""
+
+    form = Form("best", slots=("a", "b", "c"), choices=("A", "B", "C"), schema="{}")
+    sample = ("x", "y", "z")
+
+    @classmethod
+    def parse(cls, text: str, *, cut: bool = False) -> Reading[str] | None:
+        return Reading("named", text) if text in ("A", "B", "C") else None
+
+
+class FixedModel(PlayedModel):
+    """Gives the same answer to everything."""
+
+    def _reply(self, number: int, request: ChatRequest) -> tuple[int, Any]:
+        return number, self._answer("", "", request)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", "B"), ("C", "C"), ("Well!", None)])
+def test_a_question_that_only_parses_gets_the_most_probable_choice(
+    text: str, expected: str | None, tmp_path: Path, door_key: EnvAdapter
+) -> None:
+    own = tmp_path / "letter.jinja"
+    own.write_text(LETTER)
+    model = FixedModel(lambda *_: Reply(text, {"A": -2.0, "B": -0.3, "C": -2.5}))
+    question = BestOfThree(BestOfThree.load_prompt(own), door_key)
+    for _ in range(2):  # the second time from the store
+        asker = Asker(model, Sampling(), question, ResponseStore(tmp_path / "responses.db"))
+        assert [one.value for (one,) in asker.ask([("x", "y", "z")])] == [expected]
 
 
 def test_a_question_without_prompts_says_where_they_were_looked_for(

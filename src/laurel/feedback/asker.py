@@ -369,6 +369,8 @@ class Asker(Generic[Item, Value]):
         self, variant: int, vote: int, key: str, text: str, logprobs: Mapping[str, float] | None, ended: str
     ) -> Answer[Value]:
         whole = text if len(text) < LONGEST_TEXT else ""  # the end of a longer text is not stored
+        if logprobs and not text:  # choices were scored: a model that writes would give the most probable one
+            whole = max(logprobs, key=logprobs.__getitem__)
         reading = self.question.read(whole, logprobs, variant, cut=ended == CUT)
         if reading is None:
             return Answer(variant, vote, UNREAD, None, key)

@@ -92,6 +92,7 @@ class Question(ABC, Generic[Item, Value]):
         """Read an answer about the item; a kind with variants or scored choices overrides it.
 
         Args:
+            text: the model's answer; where choices were scored instead, the most probable one.
             logprobs: choice -> log-probability, where choices were scored.
         """
         return self.parse(text, cut=cut)
