@@ -386,7 +386,8 @@ def test_a_reward_without_a_table_is_not_said_to_rank(words_only):
     unknown = {"kendall_tau_vs_return": None}
     page = Page(render(dataclasses.replace(words_only, vocabulary=None, rank=none, reward=unknown))).text
     assert "How good the reward model is" not in page
-    assert "There is no learned reward in this run." in page
+    assert "has no table of captions; its sums, or the returns, are the same in every episode." in page
+    assert "There is no learned reward" not in page
     assert "Kendall" not in page
     assert "their ranks cannot be compared" not in page
     some = {"tau": 0.5, "episodes": 10, "arms": {}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,9 +20,16 @@ from laurel.training.curve import CURVE, CURVE_SCHEMA
 ARM = Arm("a", "method", {"outcome": 1.0}, ShapingParams(), AgentParams(seeds=(0, 1), steps=1), None, {})
 
 
-def left(place: Path, episodes: int, approx_kl: Sequence[float | None] = (0.003,), **state: int) -> Path:
+def left(
+    place: Path,
+    episodes: int,
+    approx_kl: Sequence[float | None] = (0.003,),
+    share_paid: Sequence[float | None] = (0.5,),
+    **state: int,
+) -> Path:
     place.mkdir()
-    rows = [dict.fromkeys(CURVE_SCHEMA.names, 0) | {"episodes": episodes, "approx_kl": moved} for moved in approx_kl]
+    figures = ({"approx_kl": moved, "share_paid": paid} for moved, paid in zip_longest(approx_kl, share_paid))
+    rows = [dict.fromkeys(CURVE_SCHEMA.names, 0) | {"episodes": episodes} | each for each in figures]
     pq.write_table(pa.Table.from_pylist(rows, schema=CURVE_SCHEMA), place / CURVE)
     write_json(place / STATE, {"env_steps": 1000, "unseen": 0, **state})
     return place
@@ -54,3 +62,18 @@ def test_policies_that_did_not_change_are_noted(tmp_path: Path) -> None:
     assert notes_on_training(places[1:]) == []
     other = replace(ARM, agent=AgentParams(seeds=(0,), steps=1000, algorithm="a2c"))
     assert notes_on_training([(other, 0, left(tmp_path / "2", 10, [None]))]) == []
+
+
+def test_rewards_that_paid_nothing_are_noted(tmp_path: Path) -> None:
+    """As of a judge that names the same position in every question: all captions have the same score."""
+    flat = replace(ARM, name="flat")
+    places = [(flat, seed, left(tmp_path / f"flat{seed}", 10, share_paid=(0.0, None, 0.0))) for seed in (0, 1)]
+    places += [
+        (ARM, 0, left(tmp_path / "0", 10, share_paid=(0.0, 0.01))),
+        (ARM, 1, left(tmp_path / "1", 10, (), (0.0,))),
+    ]
+    alone = replace(ARM, name="alone", reward={})
+    places += [(alone, 0, left(tmp_path / "alone", 10, share_paid=(None,)))]
+    (note,) = notes_on_training(places)
+    assert note.startswith("The learned reward paid nothing in any training step of flat, a seed 1, so these agents")
+    assert "shaping.quantile" in note

@@ -138,6 +138,7 @@ class ReportContent:
 def render(content: ReportContent) -> str:
     """Return the report as one HTML document."""
     arms = content.metrics["arms"]
+    instead = _instead_of_captions(content.rank)
     if content.vocabulary is None and content.rank and content.rank["tau"] is None:
         # a reward that is equal in every episode, as novelty may be, ranks nothing
         reward = {key: value for key, value in (content.reward or {}).items() if key != "kendall_tau_vs_return"}
@@ -175,6 +176,7 @@ def render(content: ReportContent) -> str:
         has_success=any(arm["success"] for arm in arms.values()),
         animation=_data_uri(content.animation) if content.animation else None,
         captions=_captions(content.vocabulary),
+        instead_of_captions=instead,
         warning=_rank_warning(content.rank),
         thirds=THIRDS,
         models=text_columns(content.metrics),
@@ -237,6 +239,16 @@ def _own_notes(content: ReportContent) -> list[str]:
     if warning:
         notes.append(warning)
     return notes
+
+
+def _instead_of_captions(rank: Mapping[str, Any] | None) -> str:
+    """Say why there is no table of the captions' rewards."""
+    if rank is None:
+        return "There is no learned reward in this run."
+    none = "The reward that scores episodes has no table of captions"
+    return (
+        f"{none}." if rank["tau"] is not None else f"{none}; its sums, or the returns, are the same in every episode."
+    )
 
 
 def _rank_warning(rank: Mapping[str, Any] | None) -> str:

@@ -121,14 +121,16 @@ class _Trained:
     episodes: int
     moved: float | None
     """The largest `approx_kl` of an update; None if the algorithm does not report it."""
+    paid: float | None
+    """The largest share of an update's steps that the learned reward paid anything; None without such a reward."""
 
     @classmethod
     def read(cls, arm: Arm, seed: int, place: Path) -> _Trained:
         """Read an agent's files."""
-        curve = pq.read_table(place / CURVE, columns=[*FIGURES, "episodes"])
+        curve = pq.read_table(place / CURVE, columns=[*FIGURES, "episodes", "share_paid"])
         learned = any(column.null_count < len(column) for column in curve.select(FIGURES).columns)
         episodes, moved = pc.sum(curve["episodes"]).as_py() or 0, pc.max(curve["approx_kl"]).as_py()
-        return cls(arm, seed, read_json(place / STATE), learned, episodes, moved)
+        return cls(arm, seed, read_json(place / STATE), learned, episodes, moved, pc.max(curve["share_paid"]).as_py())
 
 
 def notes_on_training(places: Sequence[Agent]) -> list[str]:
@@ -136,6 +138,7 @@ def notes_on_training(places: Sequence[Agent]) -> list[str]:
     trained = [_Trained.read(*place) for place in places]
     return [
         *_notes_on_unseen(trained),
+        *_notes_on_pay(trained),
         *_notes_on_idleness(trained),
         *_notes_on_stillness(trained),
         *_notes_on_steps(trained),
@@ -162,6 +165,22 @@ def _notes_on_unseen(trained: Sequence[_Trained]) -> list[str]:
                 "were scored during training."
             )
     return notes
+
+
+def _notes_on_pay(trained: Sequence[_Trained]) -> list[str]:
+    """Return a note on agents to which their learned reward never paid anything."""
+    unpaid = []
+    for arm in dict.fromkeys(one.arm.name for one in trained):
+        agents = [one for one in trained if one.arm.name == arm]
+        never = [one for one in agents if one.paid == 0]
+        unpaid += [arm] if len(never) == len(agents) else [f"{arm} seed {one.seed}" for one in never]
+    if not unpaid:
+        return []
+    return [
+        f"The learned reward paid nothing in any training step of {', '.join(unpaid)}, so these agents learned as if "
+        "there were none. The usual cause is that it is the same for all they met, or never above its threshold "
+        "(shaping.quantile); `laurel show data/reward` shows it."
+    ]
 
 
 def _notes_on_idleness(trained: Sequence[_Trained]) -> list[str]:
