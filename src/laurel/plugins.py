@@ -23,7 +23,7 @@ import importlib.metadata
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -168,13 +168,52 @@ def is_ours(kind: type) -> bool:
     return kind.__module__.startswith("laurel.")
 
 
+def packages_of(names: Collection[str], *, every: Collection[str] = ()) -> dict[str, Path]:
+    """Return the code of the other packages that add kinds of these names, without importing it.
+
+    Args:
+        every: groups of entry points whose packages count whatever the names of their kinds.
+
+    Returns:
+        Name of a package or module -> its folder or file. Of a namespace package, which has no `__init__.py`, it is
+        the folder with the plug-in's module.
+    """
+    found: dict[str, Path] = {}
+    for entry in _entries():
+        if entry.name in names or entry.group in every:
+            found |= _code_of(entry.module)
+    return found
+
+
+def _code_of(module: str) -> dict[str, Path]:
+    name, *inner = module.split(".")
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is not None and spec.origin is not None:
+        file = Path(spec.origin)
+        return {name: file if spec.submodule_search_locations is None else file.parent}
+    for place in spec.submodule_search_locations or () if spec is not None else ():
+        if inner and Path(place, *inner, "__init__.py").exists():
+            return {module: Path(place, *inner)}
+        if inner and Path(place, *inner).with_suffix(".py").exists():
+            return {".".join([name, *inner[:-1]]): Path(place, *inner[:-1])}
+    return {}
+
+
 def installed(group: str) -> list[EntryPoint]:
     """Return the entry points of one of Laurel's groups; a folder on the path is read again once it has changed."""
+    return [entry for entry in _entries() if entry.group == group]
+
+
+def _entries() -> list[EntryPoint]:
+    """Return the entry points of all of Laurel's groups."""
     every: dict[str, tuple[EntryPoint, ...]] = {}
     for place in sys.path:
         for package, entries in _read_entry_points(place, _changed(place)):
             every.setdefault(package, entries)  # the first on the path is the one that is imported
-    return [entry for entries in every.values() for entry in entries if entry.group == group]
+    return [entry for entries in every.values() for entry in entries]
 
 
 @functools.lru_cache(maxsize=64)

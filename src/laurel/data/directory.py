@@ -26,7 +26,7 @@ from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.disk import FULL, is_full, reason_of
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import MANIFEST, RUN, checked_manifest, digest_directory
-from laurel.data.own_files import named_files
+from laurel.data.own_files import contents_named
 from laurel.data.ownership import check_replaceable
 from laurel.data.replacing import lock_of, recover, replace_directory
 from laurel.data.usage import Spent, Usage, together
@@ -283,7 +283,7 @@ def _seconds_of_stopped_runs(partial: Path) -> float:
 def _changed_since_stopped_runs(partial: Path, params: Mapping[str, Any]) -> list[str]:
     """Return the user's files that parameters name and that interrupted runs had other versions of; note this one's."""
     note = partial / OWN_FILES
-    now = {name: digest for name, digest in named_files(without_limits(params)).items() if Path(name).is_file()}
+    now = contents_named(without_limits(params))
     before: list[dict[str, str]] = []
     with suppress(DataError, TypeError):
         before = [one for one in read_json(note) if isinstance(one, dict)] if note.exists() else []

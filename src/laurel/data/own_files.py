@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from laurel.data.digests import digest_file
 from laurel.data.manifest import stamp_directory
+from laurel.plugins import packages_of
+
+ADAPTERS = ("laurel.envs",)
+"""Group of entry points whose names params do not give: an environment's id finds its adapter."""
 
 
 def named_files(content: Any) -> dict[str, str]:
@@ -27,6 +31,42 @@ def named_files(content: Any) -> dict[str, str]:
     named = {path for path in named if exists(path)}
     files = {str(file): digest_file(file) for file in named if file.is_file()}
     return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}
+
+
+def code_of_plugins(content: Any) -> dict[str, str]:
+    """Return file -> digest for the other packages that add the kinds which parameters name, or adapters.
+
+    Files are named with their package, such as `my_method/reward.py`, since packages lie elsewhere on each machine.
+    """
+    found: dict[str, str] = {}
+    adapters = ADAPTERS if isinstance(content, Mapping) and "env" in content else ()
+    for name, place in packages_of(set(texts(content)), every=adapters).items():
+        below = "**/*" if (place / "__init__.py").exists() else "*"
+        root = Path(*name.split("."))
+        for file in place.glob(below) if place.is_dir() else [place]:
+            inner = root.with_suffix(file.suffix) if file == place else root / file.relative_to(place)
+            if file.is_file() and "__pycache__" not in inner.parts:
+                found[inner.as_posix()] = digest_file(file)
+    return dict(sorted(found.items()))
+
+
+def contents_named(content: Any) -> dict[str, str]:
+    """Return file -> digest for all that parameters name and that may change under the same name, without folders."""
+    files = {file: digest for file, digest in named_files(content).items() if Path(file).is_file()}
+    return files | code_of_plugins(content)
+
+
+def texts(content: Any) -> Iterator[str]:
+    """Yield all texts among parameters, keys included."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        yield from map(str, content)
+        for value in content.values():
+            yield from texts(value)
+    elif isinstance(content, list):
+        for value in content:
+            yield from texts(value)
 
 
 def exists(path: Path) -> bool:

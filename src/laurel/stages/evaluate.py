@@ -16,7 +16,7 @@ from laurel.data.directory import Output, output_directory
 from laurel.data.json_file import read_json, write_json
 from laurel.data.lineage import read_inputs
 from laurel.data.manifest import LIVE_PAGE, RUN_PAGE, read_manifest
-from laurel.data.own_files import named_files
+from laurel.data.own_files import contents_named
 from laurel.data.quality import QUALITY
 from laurel.data.sample import read_sample
 from laurel.data.usage import added, of_all
@@ -97,7 +97,7 @@ def run(
         output_directory(output, stage="evaluate", params=described, inputs=inputs, resumable=True) as out,
     ):
         subject = _Subject.of(sections, inputs, manifests)
-        out.own_files = {file: digest for file, digest in named_files(described).items() if Path(file).is_file()}
+        out.own_files = contents_named(described)
         results = play_agents(subject.evaluation, subject.played, sections["agent"].workers, out.path / EPISODES)
         results.to_parquet(out.path / RESULTS, index=False)
         with progress(4, "evaluate: report", "parts") as advance:

@@ -1,4 +1,4 @@
-"""User files that parameters name: modules of environments and methods, prompts, labels, models.
+"""User files that parameters name: modules of environments and methods, prompts, labels, models; and plug-ins' code.
 
 `laurel run` reruns a stage if one of them changed. DVC uses the deps in dvc.yaml, which may lack them.
 """
@@ -11,19 +11,25 @@ from typing import Any
 
 import yaml
 
-from laurel.data.own_files import named_files
+from laurel.data.own_files import code_of_plugins, named_files, texts
 from laurel.params import Params
+from laurel.plugins import packages_of
 from laurel.stages.pipeline import PLACES, Stage
 
 DVC_FILE = "dvc.yaml"
 
 
 def own_files(content: Any, outputs: Iterable[Path]) -> dict[str, str]:
-    """Return file -> digest of the user files that parameters name, except outputs of stages.
+    """Return file -> digest of the user files that parameters name, except outputs of stages, and of the other
+    packages whose plug-ins they use.
 
     For a directory it is a stamp, since a model may be large. The response store is left out, since every run adds to
     it.
     """
+    return _named(content, outputs) | code_of_plugins(content)
+
+
+def _named(content: Any, outputs: Iterable[Path]) -> dict[str, str]:
     places = list(outputs)
     return {file: digest for file, digest in named_files(content).items() if not _among(places, file)}
 
@@ -45,7 +51,9 @@ def unknown_to_dvc(params: Params, stages: Iterable[Stage], folder: Path) -> lis
         if not isinstance(entry, Mapping):
             continue
         known = [folder / str(dep) for dep in entry.get("deps") or () if isinstance(dep, str)]
-        for file in own_files(stage.used(params), map(folder.__truediv__, _OUTPUTS)):
+        used = stage.used(params)
+        packages = map(str, packages_of(set(texts(used))).values())
+        for file in (*_named(used, map(folder.__truediv__, _OUTPUTS)), *packages):
             if not any(Path(file).resolve().is_relative_to(dep.resolve()) for dep in known):
                 missing.setdefault(file, []).append(stage.name)
     return [

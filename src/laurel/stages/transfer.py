@@ -20,7 +20,7 @@ from laurel import __version__
 from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, write_json
 from laurel.data.manifest import read_manifest
-from laurel.data.own_files import named_files
+from laurel.data.own_files import code_of_plugins, named_files
 from laurel.data.written import prepare, written_whole
 from laurel.envs import return_threshold
 from laurel.errors import DataError, ParamsError
@@ -303,7 +303,7 @@ def _key(origin: Source, made: str, params: Params) -> str:
     """
     used = params.used("seed", "env", "caption", "evaluate")
     about = {"agents": made, "arm": origin.arm.name, "version": __version__}
-    files = named_files(used)
+    files = named_files(used) | code_of_plugins(used)
     return digest_json({**about, **used, **({"files": files} if files else {})})
 
 
