@@ -119,6 +119,24 @@ def test_choices_that_are_next_to_impossible_are_no_scores() -> None:
     assert read_completion(completion("Let me see", told), CHOOSE, 0.1) == Reply("Let me see", None, 5, 1, "stop", 0.1)
 
 
+@pytest.mark.parametrize(
+    ("told", "first"),
+    [
+        ({"1": math.log(0.9)}, 0.9),  # a server that lists the written token alone
+        ({"1": math.log(0.9), "The": math.log(0.06)}, 0.9 / 0.94),
+        ({"1": math.log(0.6), "The": math.log(0.1)}, 0.6 / 0.7),
+        ({"1": 0.0, "The": -9999.0}, 1.0),
+    ],
+)
+def test_a_choice_that_is_not_listed_is_no_likelier_than_those_listed_allow(
+    told: dict[str, float], first: float
+) -> None:
+    answer = read_completion(completion("1", top_logprobs(**told)), CHOOSE, 0.1)
+    assert isinstance(answer, Reply)
+    assert answer.logprobs is not None
+    assert math.exp(answer.logprobs["1"]) == pytest.approx(first)
+
+
 @pytest.mark.parametrize("usage", [None, [], "5", {"prompt_tokens": "a dozen", "completion_tokens": -1}, {}])
 def test_invalid_token_counts_are_unknown(usage: Any) -> None:
     answer = read_completion(changed((("usage",), usage)), WRITE, 0.1)

@@ -29,6 +29,9 @@ LEAST_MASS = 0.01
 """Minimum total probability of the choices: with less, the model is about to write something else, and the
 probabilities of the choices are dominated by rounding."""
 
+ROUNDING = 1e-6
+"""Error of a sum of probabilities that a server has rounded."""
+
 
 class Dialect:
     """The fields that a server accepts: refused ones are left out for the rest of a run.
@@ -175,8 +178,9 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _logprobs(told: Any, choices: tuple[str, ...]) -> dict[str, float] | None:
     """Return the normalised log-probability of each choice, from the first token that is not only spaces or quotes.
 
-    A choice that is not among the top tokens gets their lowest log-probability, an upper bound of its own. None if one
-    of the numbers is not a log-probability, or if the answer most likely begins with something else.
+    A choice that is not among the top tokens gets an upper bound of its probability: that of the least likely of them,
+    or what they leave of 1, if that is less. None if one of the numbers is not a log-probability, or if the answer most
+    likely begins with something else.
     """
     tokens = _mapping(told).get("content")
     first = next((token for token in tokens if _plain(_token(token))), None) if isinstance(tokens, list) else None
@@ -185,17 +189,18 @@ def _logprobs(told: Any, choices: tuple[str, ...]) -> dict[str, float] | None:
         return None
     known = [(_plain(_token(token)), replies.log_probability(_mapping(token).get("logprob"))) for token in top]
     mass: dict[str, float] = {}
-    least = 0.0
+    least = rest = 1.0
     for token, logprob in known:
         if logprob is None:
             return None
-        least = min(least, logprob)
+        least = min(least, math.exp(logprob))
+        rest -= math.exp(logprob)
         choice = _choice_of(token, choices)
         if choice is not None:
             mass[choice] = mass.get(choice, 0.0) + math.exp(logprob)
     if sum(mass.values()) < LEAST_MASS:
         return None
-    floor = math.exp(least) or 1e-12
+    floor = min(least, max(rest, ROUNDING)) or 1e-12
     masses = {choice: mass.get(choice) or floor for choice in choices}
     total = math.log(sum(masses.values()))
     return {choice: math.log(value) - total for choice, value in masses.items()}
