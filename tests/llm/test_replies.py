@@ -144,6 +144,31 @@ def test_invalid_token_counts_are_unknown(usage: Any) -> None:
     assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"completion_tokens_details": {"reasoning_tokens": 94}, "total_tokens": 135}, (32, 103, None)),  # xAI
+        ({"total_tokens": 135}, (32, 103, None)),  # Google
+        ({"completion_tokens_details": {"reasoning_tokens": 5}, "total_tokens": 41}, (32, 9, None)),  # OpenAI
+        ({"prompt_tokens_details": {"cached_tokens": 94}, "total_tokens": 135}, (32, 9, 94)),  # cached tokens apart
+        ({"prompt_tokens_details": {"cached_tokens": 20}, "total_tokens": 135}, (32, 103, 20)),
+        ({"prompt_cache_hit_tokens": 20, "prompt_cache_miss_tokens": 12, "total_tokens": 41}, (32, 9, 20)),  # DeepSeek
+        ({"total_tokens": 10}, (32, 9, None)),
+        ({"total_tokens": None}, (32, 9, None)),
+    ],
+)
+def test_all_tokens_that_a_server_bills_are_counted(
+    usage: dict[str, Any], tokens: tuple[int | None, int | None, int | None]
+) -> None:
+    told = {"prompt_tokens": 32, "completion_tokens": 9, **usage}
+    answer = read_completion(changed((("usage",), told)), WRITE, 0.1)
+    assert isinstance(answer, Reply)
+    assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == tokens
+    failure = read_completion({"choices": [], "usage": told}, WRITE, 0.1)
+    assert isinstance(failure, Failure)
+    assert (failure.lost.input, failure.lost.output, failure.lost.cached) == (*tokens[:2], tokens[2] or 0)
+
+
 HARMONY = "<|channel|>analysis<|message|>2, no: 1?<|end|><|start|>assistant<|channel|>"
 PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "2?"}]}, {"type": "text", "text": "1"}]
 

@@ -28,7 +28,6 @@ NO_CHOICE = "the answer has no choice"
 LEAST_MASS = 0.01
 """Minimum total probability of the choices: with less, the model is about to write something else, and the
 probabilities of the choices are dominated by rounding."""
-
 ROUNDING = 1e-6
 """Error of a sum of probabilities that a server has rounded."""
 
@@ -141,9 +140,7 @@ def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply 
     """
     if not isinstance(answer, Mapping):
         return Failure(NO_COMPLETION)
-    usage = _mapping(answer.get("usage"))
-    n_input, n_output = (replies.token_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
-    n_cached = replies.token_count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens"))
+    n_input, n_output, n_cached = _tokens(_mapping(answer.get("usage")))
     billed = Tokens(n_input or 0, n_output or 0, n_cached or 0)
     choices = answer.get("choices")
     error = answer.get("error")
@@ -169,6 +166,23 @@ def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply 
         seconds=replies.seconds(seconds),
         cached_tokens=n_cached,
     )
+
+
+def _tokens(usage: Mapping[str, Any]) -> tuple[int | None, int | None, int | None]:
+    """Return the tokens of the question, of the answer with its reasoning, and of the question's cached part.
+
+    xAI and Google count reasoning only in `total_tokens`, and bill it as output
+    (https://docs.x.ai/docs/key-information/consumption-and-rate-limits). Other servers count cached tokens apart, so
+    that these may be what the total has beyond question and answer. DeepSeek has another name for cached tokens.
+    """
+    names = ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_cache_hit_tokens")
+    n_input, n_output, total, hits = (replies.token_count(usage.get(name)) for name in names)
+    n_cached = replies.token_count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens"))
+    n_cached = hits if n_cached is None else n_cached
+    if n_input is not None and n_output is not None and total is not None:
+        more = total - n_input - n_output
+        n_output += more if more > 0 and more != n_cached else 0
+    return n_input, n_output, n_cached
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
