@@ -336,6 +336,18 @@ def test_asking_stops_early_if_no_answer_can_be_read(
     assert len(model.requests) - before <= 20, "what is kept says so at once"
 
 
+def test_more_tokens_are_not_advised_where_the_length_is_that_of_a_choice(
+    adapter: EnvAdapter, store: ResponseStore
+) -> None:
+    model = PlayedModel(lambda *_: Reply("", None, 9, 4, "reasoning_length"))
+    with pytest.raises(UnreadableError) as caught:
+        list(annotator(model, adapter, store, "answer_only").annotate(questions(100)))
+    assert "raise max_tokens" not in str(caught.value)
+    assert "set annotate.openai.reasoning_effort if the model reasons first (without it a choice has at most 4" in str(
+        caught.value
+    )
+
+
 def test_one_readable_answer_is_reason_enough_to_go_on(adapter: EnvAdapter, store: ResponseStore) -> None:
     seen = []
 

@@ -27,6 +27,7 @@ from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.unreadable import Readable
 from laurel.llm.budget import Budget
 from laurel.llm.chat import NO_TOKENS, ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
+from laurel.llm.chat_wire import longest_answer
 from laurel.llm.prices import Price, add_costs
 from laurel.llm.replies import LONGEST_TEXT
 from laurel.llm.responses import Exchange, ResponseStore
@@ -137,7 +138,8 @@ class Asker(Generic[Item, Value]):
         self.on_judged: OnJudged = ignore
         """Called with the number of items whose answers are all known."""
         self.at_once: int = getattr(model, "at_once", 0)
-        self._readable = Readable(self.name, sampling.max_tokens, gives_up=gives_up)
+        most = longest_answer(ChatRequest((), sampling, question.choices))
+        self._readable = Readable(self.name, most, fixed=most < sampling.max_tokens, gives_up=gives_up)
         self._usage = Usage()
         self._sample = AskedSample(self.name, question)
         self._failures = Reasons()

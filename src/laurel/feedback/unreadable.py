@@ -45,15 +45,17 @@ class Readable:
 
     Args:
         max_tokens: maximum number of tokens per answer.
+        fixed: whether that is the length of a choice, which the user's max_tokens does not change.
         gives_up: whether to raise.
     """
 
     FIRST = 24
     """Number of questions without a readable answer, including follow-ups, after which asking stops."""
 
-    def __init__(self, who: str, max_tokens: int, *, gives_up: bool = True) -> None:
+    def __init__(self, who: str, max_tokens: int, *, fixed: bool = False, gives_up: bool = True) -> None:
         self._who = who
         self._max_tokens = max_tokens
+        self._fixed = fixed
         self._gives_up = gives_up
         self._read = {True: False, False: False}
         self._unread: dict[bool, dict[str, str]] = {True: {}, False: {}}
@@ -96,7 +98,12 @@ class Readable:
     def _sentence(self, reasons: list[str]) -> str:
         why = "; ".join(f"{reason}, {times(number)}" for reason, number in Counter(reasons).most_common(3))
         example = f" The first begins with {self._example!a}." if self._example else ""
-        if any("reasoning_effort" in reason for reason in reasons):
+        if self._fixed and any("cut off" in reason for reason in reasons):
+            fix = (
+                "set annotate.openai.reasoning_effort if the model reasons first (without it a choice has at most "
+                f"{self._max_tokens} tokens), or try another model or a prompt that asks for an analysis"
+            )
+        elif any("reasoning_effort" in reason for reason in reasons):
             fix = f"raise max_tokens ({self._max_tokens:,} now), or set a lower annotate.openai.reasoning_effort"
         else:
             cut = any("cut off" in reason for reason in reasons)
