@@ -17,6 +17,8 @@ from laurel.data.captions import Segments
 from laurel.data.manifest import read_manifest
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.question import Reading
 from laurel.feedback.questions.score import ScoreQuestion
 from laurel.params import EnvParams, parse_params
@@ -289,3 +291,24 @@ def test_an_annotator_of_pairs_alone_is_refused() -> None:
         AnnotationError, match=r"rewards\.score: the annotator ensemble judges pairs, and gives no scores"
     ):
         method_of(params.rewards["score"]).check(context, adapter_for(params.env))
+
+
+@pytest.mark.parametrize("reward", ["score", "goals"])
+def test_a_model_that_compares_given_answers_is_refused_before_it_is_asked_for_others(
+    reward: str, tmp_path: Path
+) -> None:
+    asking = {"annotator": "huggingface", "language_model": {"responses": str(tmp_path / "responses.db")}}
+    for mode in ("score", "generate"):
+        annotate = {**asking, "huggingface": {"model": "nobody/not-here", "mode": mode}}
+        params = parse_params({**MINIMAL, "annotate": annotate, "arms": {reward: {"reward": reward}}}, "params.yaml")
+        context, adapter = RewardContext.of(params), adapter_for(params.env)
+        made = method_of(params.rewards[reward])
+        if mode == "generate":
+            made.check(context, adapter)
+            continue
+        with pytest.raises(AnnotationError, match=r"mode is score.* Set the mode to generate\.$"):
+            made.check(context, adapter)
+        kind = kind_of(params.annotate)
+        assert isinstance(kind, ChatAnnotator)
+        with pytest.raises(AnnotationError, match=r"Set the mode to generate\.$"):
+            kind.asker(question(2))

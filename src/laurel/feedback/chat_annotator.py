@@ -102,6 +102,16 @@ class ChatAnnotator(AnnotatorKind):
         """Return the minutes that these calls take under each rate limit, and the number of concurrent calls."""
         return {}, 1
 
+    def check_question(self, question: Question[Item, Value]) -> None:
+        """Refuse a question whose prompt does not go with the environment or the model.
+
+        Raises:
+            AnnotationError: it does not go with the model.
+            PromptError: it does not go with the environment.
+        """
+        question.messages(question.sample)
+        self.scored(question.prompt)
+
     def price(self, identity: Identity) -> Price | None:
         """Return the price of its tokens, live or in batches as configured; None if unknown.
 
@@ -141,11 +151,11 @@ class ChatAnnotator(AnnotatorKind):
             lazy: load a local model only once the store lacks an answer.
 
         Raises:
-            AnnotationError: the model cannot be loaded or asked.
+            AnnotationError: the model cannot be loaded, or cannot be asked in this prompt.
             PromptError: the prompt does not go with the environment.
             DataError: the store of answers cannot be used.
         """
-        question.messages(question.sample)  # raises now if the prompt does not fit the environment
+        self.check_question(question)
         store = ResponseStore(self.params.language_model.store)
         budget = budget or Budget(self.params.budget)
         identity, here = self.identity()
@@ -212,8 +222,7 @@ class ChatAnnotator(AnnotatorKind):
 
     def check(self, adapter: EnvAdapter) -> None:
         """Refuse a prompt that does not go with the environment or the model."""
-        question = self.pair_question(adapter)
-        question.messages(question.sample)
+        self.check_question(self.pair_question(adapter))
 
     def check_here(self) -> None:
         """Refuse a table of prices that cannot be read."""

@@ -254,7 +254,7 @@ class Goals(Method[GoalsParams]):
         kind = goals_judge(self.settings, context, adapter)
         if isinstance(kind, ChatAnnotator):
             question: Question[Any, Any] = _question(self.settings, kind, adapter)
-            question.messages(question.sample)
+            kind.check_question(question)
         else:
             kind_of(context.annotate).check(adapter)
         return None

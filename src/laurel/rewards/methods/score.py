@@ -204,10 +204,9 @@ class Score(Method[ScoreParams]):
     reads = ("captions",)
 
     def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
-        own = self.settings
-        if isinstance(score_judge(self.settings, context, adapter), ChatAnnotator):
-            question = question_of(own, context, adapter, 1)
-            question.messages(question.sample)
+        kind = score_judge(self.settings, context, adapter)
+        if isinstance(kind, ChatAnnotator):
+            kind.check_question(question_of(self.settings, context, adapter, 1))
         else:
             kind_of(context.annotate).check(adapter)
         return None
