@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from chat_asking import KEY, chat, question, reply, until_stopped
-from chat_server import ChatServer, completion, problem
+from chat_server import ChatServer, chat_server, completion, problem
 
 from laurel.llm.batch_wire import read_line
 from laurel.llm.chat import RefusedError, Reply
@@ -82,3 +82,14 @@ def test_a_local_server_that_requires_a_key_gets_a_hint(server: ChatServer, monk
     ):
         list(chat(server).ask([question("q")]))
     assert KEY not in str(server.headers)
+
+
+def test_no_proxy_gets_the_key_of_a_server_on_this_machine(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with chat_server() as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url.removesuffix("/v1"))
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        answer = reply(chat(server).ask([question("q")]))
+        assert (answer.text, proxy.bodies) == ("answer q", [])
+    assert len(server.bodies) == 1

@@ -17,7 +17,7 @@ from laurel.llm.batch_ledger import Entry
 from laurel.llm.batch_wire import PATH, Again, read_line
 from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply
 from laurel.llm.chat_wire import Dialect
-from laurel.llm.openai_chat import read_headers, read_key
+from laurel.llm.openai_chat import by_proxy, read_headers, read_key
 from laurel.params.judges import OPENAI, OpenAIParams
 
 TRANSFER_SECONDS = 1200.0
@@ -56,7 +56,9 @@ class BatchServer:
             max_retries=params.retries,
             timeout=params.timeout_seconds,
             default_headers=headers,
-            http_client=openai.DefaultHttpxClient(follow_redirects=False),  # as in `laurel.llm.openai_chat`
+            http_client=openai.DefaultHttpxClient(  # as in `laurel.llm.openai_chat`
+                follow_redirects=False, trust_env=by_proxy(self.endpoint)
+            ),
         )
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from laurel.llm.concurrently import Idle, concurrently
 from laurel.llm.limits import Limits, retry_after
 from laurel.llm.retries import Breaker, TransientError
 from laurel.params.judges import OPENAI, OpenAIParams
-from laurel.permissions import why_key_is_withheld
+from laurel.permissions import is_loopback, why_key_is_withheld
 
 DEFAULT_KEY = "OPENAI_API_KEY"
 PATIENCE = 4.0
@@ -112,6 +112,12 @@ def read_headers(params: OpenAIParams) -> dict[str, str]:
     return values
 
 
+def by_proxy(endpoint: str) -> bool:
+    """Whether to use the proxy of the environment, if any: not for http to this machine, whose key it would read."""
+    url = urlsplit(endpoint)
+    return not (url.scheme == "http" and is_loopback(url.hostname))
+
+
 class _Run:
     """One run over many requests: the connection, and the limits and dialect learned from the server."""
 
@@ -131,6 +137,7 @@ class _Run:
             timeout=params.timeout_seconds,
             limits=httpx2.Limits(max_connections=params.max_in_flight),
             follow_redirects=False,  # another server would get the headers, whose keys were permitted for this one
+            trust_env=by_proxy(identity.endpoint),
         )
         self._client = openai.AsyncOpenAI(
             api_key=key or "none",  # the package requires one
