@@ -315,6 +315,14 @@ class Method(ABC, Generic[Own]):
             DataError: the artefact is missing or damaged.
         """
 
+    def made_from(self, place: Path) -> Sequence[Source]:
+        """Return the outputs of stages that an artefact was made from.
+
+        Raises:
+            DataError: the artefact is damaged.
+        """
+        return self.sources({})
+
     def program(self, place: Path) -> Program | None:
         """Return the code of an artefact that is a program, for the report; None for others."""
         return None

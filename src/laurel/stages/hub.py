@@ -26,9 +26,8 @@ from laurel.data.row_files import write_file
 from laurel.data.simulated import on_simulated
 from laurel.envs import adapter_for
 from laurel.evaluation.summary import METRICS, legend, markdown_table, read_metrics
-from laurel.params.rewards import method_of, settings_of
+from laurel.params.rewards import method_of
 from laurel.rewards.functions import CaptionReward
-from laurel.rewards.methods.shuffled_labels import ORIGINAL
 from laurel.rewards.stored import CARD, INDEX, Described, StoredRewards, described
 
 MODEL, DATASET = "model", "dataset"
@@ -143,9 +142,7 @@ def _scores_captions(found: Described) -> bool:
 
 def _learned_from_pairs(found: Described) -> bool:
     """Whether a reward was learned from preferences, right or shuffled ones."""
-    original = found.place / ORIGINAL
-    settings = settings_of(found.name, read_json(original)) if original.exists() else found.settings
-    return "preferences" in method_of(settings).sources({})
+    return "preferences" in method_of(found.settings).made_from(found.place)
 
 
 def _of_pairs(labels: Mapping[str, Any], agreement: float | None) -> list[str]:

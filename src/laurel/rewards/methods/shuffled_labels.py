@@ -11,7 +11,7 @@ from pathlib import Path
 from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
-from laurel.params.rewards import RewardParams, method_of, resolved
+from laurel.params.rewards import RewardParams, method_of, settings_of
 from laurel.rewards.base import Reward
 from laurel.rewards.method import Inputs, Method, RewardContext, Source
 
@@ -63,15 +63,19 @@ class ShuffledLabels(Method[ShuffledParams]):
         write_json(place / ORIGINAL, original.model_dump(mode="json"))
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        return self._original(place).load(place, adapter, quantile)
+
+    def made_from(self, place: Path) -> Sequence[Source]:
+        return self._original(place).made_from(place)
+
+    def _original(self, place: Path) -> Method[RewardParams]:
+        """Return the method of the reward whose labels were shuffled."""
         if not (place / ORIGINAL).is_file():
             raise DataError(
                 f"{place}: has no {ORIGINAL}, which old versions did not write. Run laurel train-reward again."
             )
-        name = self.settings.of
-        reward: Reward = method_of(resolved({name: read_json(place / ORIGINAL)}, ())[name]).load(
-            place, adapter, quantile
-        )
-        return reward
+        original: Method[RewardParams] = method_of(settings_of(self.settings.of, read_json(place / ORIGINAL)))
+        return original
 
 
 METHOD = ShuffledLabels
