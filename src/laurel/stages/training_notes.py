@@ -38,7 +38,7 @@ STILL = 1e-5
 def notes_on_trainers(arms: Sequence[Arm], env: EnvParams, annotate: AnnotateParams, adapter: EnvAdapter) -> list[str]:
     """Return notes on what trains agents other than Laurel's algorithms on the CPU, and on what is simulated."""
     return [
-        *_notes_on_sb3(arms),
+        *_notes_on_engines(arms),
         *_notes_on_interest(arms, annotate),
         *_notes_on_gpu(env, arms, adapter),
         *_notes_on_servers(arms),
@@ -46,20 +46,18 @@ def notes_on_trainers(arms: Sequence[Arm], env: EnvParams, annotate: AnnotatePar
     ]
 
 
-def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
+def _notes_on_engines(arms: Sequence[Arm]) -> list[str]:
     """Return notes on algorithms of another library, and on the consequences of interrupting them."""
-    from importlib.metadata import version
-
-    from laurel.agents.sb3.catalog import ALGORITHMS
-
-    theirs = [arm.agent for arm in arms if arm.agent.engine == "sb3"]
+    engines = {arm.name: engine_of(arm.agent) for arm in arms}
+    trained: dict[str, list[str]] = {}
+    for name, engine in engines.items():
+        if engine.credit is not None:
+            trained.setdefault(engine.credit, []).append(name)
     notes = []
-    for name in dict.fromkeys(agent.sb3.algorithm for agent in theirs):
-        package = ALGORITHMS[name][0]
-        trained = [arm.name for arm in arms if arm.agent.engine == "sb3" and arm.agent.sb3.algorithm == name]
-        who = "The agents" if len(trained) == len(arms) else f"Agents of {', '.join(trained)}"
-        notes.append(f"{who} were trained by {name} of {package} {version(package)}, not by Laurel's own.")
-    if any(agent.device != "cpu" or agent.sb3.kwargs.get("use_sde") for agent in theirs):
+    for credit, names in trained.items():
+        who = "The agents" if len(names) == len(arms) else f"Agents of {', '.join(names)}"
+        notes.append(f"{who} were trained by {credit}, not by Laurel's own.")
+    if not all(engine.resumes_exactly for engine in engines.values()):
         notes.append(
             "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
             "training was interrupted and resumed may differ from uninterrupted ones."
@@ -216,13 +214,11 @@ def _notes_on_stillness(trained: Sequence[_Trained]) -> list[str]:
 
 
 def _notes_on_steps(trained: Sequence[_Trained]) -> list[str]:
-    """Return notes on runs in which Stable-Baselines3 took many more steps than requested to finish its last
-    rollout.
-    """
+    """Return notes on runs that took many more steps than requested, to finish their last rollout."""
     taken: dict[tuple[str, int, int], list[str]] = {}
     for one in trained:
         agent, steps = one.arm.agent, one.state["env_steps"]
-        if agent.engine == "sb3" and steps > 1.1 * agent.steps:
+        if engine_of(agent).whole_rollouts and steps > 1.1 * agent.steps:
             taken.setdefault((agent.sb3.algorithm, agent.steps, steps), []).append(one.arm.name)
     return [
         f"Agents of {', '.join(dict.fromkeys(names))} took {steps:,} environment steps each, not {wanted:,}: "
@@ -235,7 +231,7 @@ def _notes_on_resets(trained: Sequence[_Trained]) -> list[str]:
     """Return a note on arms of whose steps many began a new episode: RESETS or more."""
     found: dict[str, float] = {}
     for one in trained:
-        if one.arm.agent.engine == "laurel":
+        if engine_of(one.arm.agent).resets_count:
             share = one.episodes / one.state["env_steps"]
             found[one.arm.name] = max(found.get(one.arm.name, 0.0), share)
     often = {name: share for name, share in found.items() if share >= RESETS}

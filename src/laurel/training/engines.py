@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from laurel.agents.algorithms import algorithm_of
-from laurel.agents.sb3.catalog import CONTRIB, SB3, check_algorithm
+from laurel.agents.sb3.catalog import ALGORITHMS, CONTRIB, SB3, check_algorithm
 from laurel.envs.base import EnvAdapter
 from laurel.params import EnvParams
 from laurel.params.algorithms import AlgorithmParams
@@ -31,6 +31,8 @@ class Engine(ABC):
     """Whether checkpoints hold rewards that are learned while agents are trained."""
     whole_rollouts: ClassVar[bool]
     """Whether training may take more than the reported steps, until its last rollout ends."""
+    resets_count: ClassVar[bool]
+    """Whether steps that only begin a new episode count as environment steps."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Further packages that results depend on."""
 
@@ -41,6 +43,16 @@ class Engine(ABC):
     @abstractmethod
     def steps(self) -> int:
         """The environment steps that training an agent reports."""
+
+    @property
+    def credit(self) -> str | None:
+        """The algorithm and the package that has it, with its version, if Laurel only runs it."""
+        return None
+
+    @property
+    def resumes_exactly(self) -> bool:
+        """Whether agents whose training was interrupted and resumed equal uninterrupted ones."""
+        return True
 
     @property
     def on_gpu(self) -> bool:
@@ -90,6 +102,7 @@ class LaurelEngine(Engine):
     in_lockstep = True
     keeps_rewards = True
     whole_rollouts = False
+    resets_count = True
 
     @property
     def settings(self) -> AlgorithmParams:
@@ -123,6 +136,7 @@ class SB3Engine(Engine):
     in_lockstep = False
     keeps_rewards = False
     whole_rollouts = True
+    resets_count = False
     packages = (SB3.replace("_", "-"), CONTRIB.replace("_", "-"))
 
     @property
@@ -132,6 +146,17 @@ class SB3Engine(Engine):
     @property
     def steps(self) -> int:
         return self.agent.steps
+
+    @property
+    def credit(self) -> str:
+        from importlib.metadata import version
+
+        package, _ = ALGORITHMS[self.settings.algorithm]
+        return f"{self.settings.algorithm} of {package} {version(package)}"
+
+    @property
+    def resumes_exactly(self) -> bool:
+        return self.agent.device == "cpu" and not self.settings.kwargs.get("use_sde")
 
     def check(self, adapter: EnvAdapter) -> None:
         check_algorithm(self.settings, adapter.action_space)
