@@ -213,11 +213,9 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
         elif hasattr(arm.agent.settings, "episodic"):
             mend = f"Set agent.{arm.agent.algorithm}.episodic: false, or give shaping.extrinsic a weight"
         notes.append(
-            f"{arm.name}: {failed.sum()} of {own.sum()} episodes do not {what}, and earn "
-            f"{number(paid[failed].mean())} on average; episodes of any arm that do would earn "
-            f"{number(paid[done].mean())}. Each caption may have the right reward, but the sum over an episode "
-            "misleads. "
-            f"{mend}."
+            f"{arm.name}: {failed.sum()} of {own.sum()} episodes do not {what}, and earn {number(paid[failed].mean())} "
+            f"on average; episodes of any arm that do would earn {number(paid[done].mean())}. Each caption may have "
+            f"the right reward, but the sum over an episode misleads. {mend}."
         )
     return notes
 

@@ -103,6 +103,5 @@ class LoadedAgent:
             got = f"one with {', '.join(map(repr, observation)) or 'nothing'}"
         raise EnvError(
             f"{self.env.id}: an observation of this environment has {part}{declared}, a batch one axis more, but got "
-            f"{got}. Give observations as the environment does, without "
-            "wrappers that change them."
+            f"{got}. Give observations as the environment does, without wrappers that change them."
         )

@@ -157,8 +157,8 @@ def check_unpaid(env: Any, below: str, wrapper: type) -> None:
     """Raise EnvError if an environment already pays a learned reward; `below` is the attribute of the inner one."""
     if any(isinstance(layer, wrapper) for layer in _chain(env, below)):
         raise EnvError(
-            f"The environment is in a {wrapper.__name__} already. Wrap it "
-            "once; a weighted sum of rewards is an arm of params.yaml."
+            f"The environment is in a {wrapper.__name__} already. Wrap it once; a weighted sum of rewards is an arm of "
+            "params.yaml."
         )
 
 

@@ -174,8 +174,7 @@ class DQNParams(AlgorithmParams):
         if self.learning_starts > self.buffer_size:
             raise ValueError(
                 f"has learning_starts {self.learning_starts}, but a replay buffer of only {self.buffer_size} "
-                f"(buffer_size), "
-                "so learning would never begin: lower learning_starts or raise buffer_size."
+                "(buffer_size), so learning would never begin: lower learning_starts or raise buffer_size."
             )
         return self
 

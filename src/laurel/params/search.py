@@ -242,8 +242,7 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
     if parts[0] in Params.model_fields and parts[0] not in SECTIONS:
         raise ParamsError(
             f"{OPTION}: {name} is not used in training agents and cannot be searched. Searchable parameters are those "
-            f"of "
-            f"{' and '.join(SECTIONS)}. For others: dvc exp run --queue -S {name}=..."
+            f"of {' and '.join(SECTIONS)}. For others: dvc exp run --queue -S {name}=..."
         )
     if name in FIXED:
         raise ParamsError(f"{OPTION}: {name} sets the training budget or placement, and cannot be searched.")

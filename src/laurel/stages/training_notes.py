@@ -88,9 +88,8 @@ def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> l
         else:
             notes.append(
                 f"The agents' networks were trained on the GPU, but {adapter.env_id} ran on the CPU: environments run "
-                f"on the GPU "
-                'only for PPO with an MLP in CartPole and MiniGrid\'s DoorKey and Empty, with env.backend "auto" '
-                "and no env.kwargs."
+                "on the GPU only for PPO with an MLP in CartPole and MiniGrid's DoorKey and Empty, with env.backend "
+                '"auto" and no env.kwargs.'
             )
     return list(dict.fromkeys(notes))
 
