@@ -16,9 +16,8 @@ from chat_server import ChatServer, problem
 from laurel.cli.app import main
 from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_pairs, read_preferences
-from laurel.stages import annotate, merge_preferences
-from laurel.stages.pipeline import STAGE
 from priced_project import PAIRS, asking, forecast, kept_costs, run, teacher
+from shares import annotate_in_shares, merge_shares
 from tiny_project import Project
 
 
@@ -52,21 +51,8 @@ def test_an_unknown_price_is_not_shown_as_zero(project: Project, server: ChatSer
 
 def test_shares_add_up_what_they_cost(project: Project, server: ChatServer, tmp_path: Path) -> None:
     asking(project, server.url)
-    shares = [tmp_path / "a", tmp_path / "b"]
-    for number, share in enumerate(shares):
-        annotate.run(
-            **STAGE["annotate"].given(project.params),
-            captions=project.output("caption"),
-            output=share,
-            shard=(number, 2),
-        )
-    merge_preferences.run(
-        **STAGE["annotate"].given(project.params),
-        captions=project.output("caption"),
-        shards=shares,
-        output=tmp_path / "merged",
-    )
-    usage = read_manifest(tmp_path / "merged")["usage"]
+    merged = merge_shares(project, annotate_in_shares(project, tmp_path), tmp_path / "merged")
+    usage = read_manifest(merged)["usage"]
     assert usage["cost_usd"] == pytest.approx(2 * PAIRS * 1500 / 1e6)
 
 
@@ -114,22 +100,9 @@ def test_pairs_that_were_not_judged_do_not_count_as_done(
 
 def test_shares_divide_a_budget(project: Project, server: ChatServer, tmp_path: Path) -> None:
     asking(project, server.url, budget={"max_calls": 31, "on_limit": "continue"})
-    shares = [tmp_path / "a", tmp_path / "b"]
-    for number, share in enumerate(shares):
-        annotate.run(
-            **STAGE["annotate"].given(project.params),
-            captions=project.output("caption"),
-            output=share,
-            shard=(number, 2),
-        )
+    shares = annotate_in_shares(project, tmp_path)
     assert [read_manifest(share)["usage"]["calls"] for share in shares] == [15, 16]
-    merge_preferences.run(
-        **STAGE["annotate"].given(project.params),
-        captions=project.output("caption"),
-        shards=shares,
-        output=tmp_path / "merged",
-    )
-    notes = read_manifest(tmp_path / "merged")["notes"]
+    notes = read_manifest(merge_shares(project, shares, tmp_path / "merged"))["notes"]
     assert [re.sub(r"^\d+", "n", note) for note in notes] == [
         f"n of 20 pairs of shard {number} of 2 were judged: "
         f"the budget of {calls} calls (annotate.budget.max_calls) was reached."

@@ -17,8 +17,9 @@ from laurel.data.json_file import read_json
 from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_answers, read_preferences
 from laurel.errors import AnnotationError
-from laurel.stages import annotate, merge_preferences
+from laurel.stages import annotate
 from laurel.stages.pipeline import STAGE
+from shares import annotate_in_shares, merge_shares
 from tiny_project import UNTRACKED, Project, lasting_content
 
 
@@ -86,15 +87,10 @@ def test_the_whole_chain_with_a_server(
 
 def test_shares_of_the_pairs(project: Project, server: ChatServer, tmp_path: Path) -> None:
     params, captions = asking(project, server.url).params, project.output("caption")
-    shares = [tmp_path / "a", tmp_path / "b"]
-    for number, share in enumerate(shares):
-        annotate.run(**STAGE["annotate"].given(params), captions=captions, output=share, shard=(number, 2))
-    merge_preferences.run(
-        **STAGE["annotate"].given(params), captions=captions, shards=shares, output=tmp_path / "merged"
-    )
+    merged = merge_shares(project, annotate_in_shares(project, tmp_path), tmp_path / "merged")
     annotate.run(**STAGE["annotate"].given(params), captions=captions, output=tmp_path / "whole")
-    assert lasting_content(tmp_path / "merged") == lasting_content(tmp_path / "whole")
-    calls = [read_manifest(tmp_path / name)["usage"]["calls"] for name in ("merged", "whole")]
+    assert lasting_content(merged) == lasting_content(tmp_path / "whole")
+    calls = [read_manifest(labels)["usage"]["calls"] for labels in (merged, tmp_path / "whole")]
     assert calls == [len(server.bodies), 0]
 
 

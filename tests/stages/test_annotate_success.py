@@ -12,9 +12,9 @@ from laurel.data.json_file import read_json
 from laurel.data.manifest import read_manifest
 from laurel.data.show import describe_directory
 from laurel.errors import RefusedLabelsError
-from laurel.stages import annotate, estimate_annotate, merge_preferences
-from laurel.stages.pipeline import STAGE
+from laurel.stages import estimate_annotate
 from laurel.tracking.server import connect
+from shares import annotate_in_shares, merge_shares
 from tiny_project import UNTRACKED, Project, lasting_content
 
 ASKED: dict[str, Any] = {**UNTRACKED, "annotate.probe": {}, "collect.steps": 600}
@@ -68,21 +68,8 @@ def test_the_answers_stand_with_the_labels(project: Project, tmp_path: Path) -> 
         "gate": "min_success_preferred", "low": 0.5, "high": 1.0, "passed": True,
     }  # fmt: skip
     assert "success at the task preferred to another outcome" in describe_directory(out)
-    shares = [tmp_path / "a", tmp_path / "b"]
-    for number, share in enumerate(shares):
-        annotate.run(
-            **STAGE["annotate"].given(project.params),
-            captions=project.output("caption"),
-            output=share,
-            shard=(number, 2),
-        )
-    merge_preferences.run(
-        **STAGE["annotate"].given(project.params),
-        captions=project.output("caption"),
-        shards=shares,
-        output=tmp_path / "merged",
-    )
-    assert lasting_content(tmp_path / "merged") == lasting_content(out)
+    merged = merge_shares(project, annotate_in_shares(project, tmp_path), tmp_path / "merged")
+    assert lasting_content(merged) == lasting_content(out)
 
 
 @pytest.mark.usefixtures("database")

@@ -25,9 +25,8 @@ from laurel.data.show import describe_directory
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.references import task_of
-from laurel.stages import annotate, merge_preferences
-from laurel.stages.pipeline import STAGE
 from laurel.tracking.server import connect
+from shares import annotate_in_shares, merge_shares
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
 
 
@@ -111,18 +110,14 @@ def test_a_chat_model_is_measured_by_its_answers(asking: Project) -> None:
 
 
 def test_shares_give_the_same_message_as_the_whole(asking: Project, tmp_path: Path) -> None:
-    params, captions = asking.params, asking.output("caption")
-    shares = [tmp_path / name for name in "abc"]
-    for number, share in enumerate(shares):
-        annotate.run(**STAGE["annotate"].given(params), captions=captions, output=share, shard=(number, 3))
+    shares = annotate_in_shares(asking, tmp_path, 3)
     (asking.path / "responses.db").rename(asking.path / "elsewhere.db")  # joined on a machine without the answers
-    merge_preferences.run(
-        **STAGE["annotate"].given(params), captions=captions, shards=shares, output=tmp_path / "merged"
-    )
+    merged = merge_shares(asking, shares, tmp_path / "merged")
     (asking.path / "elsewhere.db").rename(asking.path / "responses.db")
-    annotate.run(**STAGE["annotate"].given(params), captions=captions, output=tmp_path / "whole")
-    assert lasting_content(tmp_path / "merged") == lasting_content(tmp_path / "whole")
-    assert {"quality.json", "sample.parquet"} <= set(lasting_content(tmp_path / "whole"))
+    asking.run("annotate")
+    whole = lasting_content(asking.output("annotate"))
+    assert lasting_content(merged) == whole
+    assert {"quality.json", "sample.parquet"} <= set(whole)
 
 
 SECRET = "sk-of-nobody-0123456789"
@@ -189,19 +184,9 @@ def test_reasons_for_missing_answers_are_stored_and_reported(
     assert [file for file in files if SECRET.encode() in file.read_bytes()] == []
 
     asking.change({"tracking.enabled": False})
-    shares = [tmp_path / name for name in "ab"]
-    for number, share in enumerate(shares):
-        annotate.run(
-            **STAGE["annotate"].given(asking.params), captions=asking.output("caption"), output=share, shard=(number, 2)
-        )
+    shares = annotate_in_shares(asking, tmp_path)
     (tmp_path / "new.db").rename(tmp_path / "elsewhere.db")
-    merge_preferences.run(
-        **STAGE["annotate"].given(asking.params),
-        captions=asking.output("caption"),
-        shards=shares,
-        output=tmp_path / "merged",
-    )
-    assert sums(tmp_path / "merged") == found
+    assert sums(merge_shares(asking, shares, tmp_path / "merged")) == found
     (tmp_path / "elsewhere.db").rename(tmp_path / "new.db")
     asking.change({"annotate.max_failure_rate": 0.0})
     words = r"such as .* \(annotate\.max_failure_rate\)\. Reasons: .* \d+ times: it .*; \d+ for other reasons\."
@@ -272,19 +257,10 @@ def test_total_position_bias_is_reported_first(many: Project, server: ChatServer
     assert "annotate.embedding" not in str(caught.value)
     assert len(server.bodies) == asked, "nothing is asked again"
 
-    shares = [tmp_path / name for name in "ab"]
     many.change({"annotate.gates": {}})
-    for number, share in enumerate(shares):
-        annotate.run(
-            **STAGE["annotate"].given(many.params), captions=many.output("caption"), output=share, shard=(number, 2)
-        )
+    shares = annotate_in_shares(many, tmp_path)
     with pytest.raises(AnnotationError, match=r"^100\.0% of decided answers preferred the text shown first"):
-        merge_preferences.run(
-            **STAGE["annotate"].given(many.params),
-            captions=many.output("caption"),
-            shards=shares,
-            output=tmp_path / "merged",
-        )
+        merge_shares(many, shares, tmp_path / "merged")
     assert read_json(tmp_path / "merged-refused" / "quality.json") == found
 
 

@@ -14,8 +14,9 @@ from laurel.data.manifest import RUN, read_manifest
 from laurel.data.trajectories import read_trajectories
 from laurel.errors import AnnotationError, DataError, ParamsError
 from laurel.params import Params
-from laurel.stages import annotate, merge_preferences, merge_trajectories
+from laurel.stages import merge_trajectories
 from laurel.stages.pipeline import STAGE
+from shares import annotate_in_shares, merge_shares
 from tiny_project import UNTRACKED, VOLATILE, Project
 
 PARTS = 3
@@ -89,40 +90,32 @@ def test_parts_that_do_not_fit(project: Project, tmp_path: Path) -> None:
         STAGE["collect"].run(project.params, output=tmp_path / "few")
 
 
-def shares_of(params: Params, captions: Path, place: Path, of: int) -> list[Path]:
-    paths = [place / f"share-{number}" for number in range(of)]
-    for number, path in enumerate(paths):
-        annotate.run(**STAGE["annotate"].given(params), captions=captions, output=path, shard=(number, of))
-    return paths
-
-
 @pytest.mark.parametrize("of", [2, 7])
 def test_shares_of_the_pairs(finished: Project, tmp_path: Path, of: int) -> None:
-    params, captions = finished.copy(tmp_path / "p", UNTRACKED).params, finished.output("caption")
-    annotate.run(**STAGE["annotate"].given(params), captions=captions, output=tmp_path / "whole")
-    shares = shares_of(params, captions, tmp_path / "shares", of)
-    merge_preferences.run(
-        **STAGE["annotate"].given(params), captions=captions, shards=shares[::-1], output=tmp_path / "merged"
-    )
-    assert content(tmp_path / "merged") == content(tmp_path / "whole")
+    project = finished.copy(tmp_path / "p", UNTRACKED)
+    project.run("annotate")
+    shares = annotate_in_shares(project, tmp_path, of)
+    merged = merge_shares(project, shares[::-1], tmp_path / "merged")
+    assert content(merged) == content(project.output("annotate"))
     pairs = [read_manifest(path)["counts"]["pairs"] for path in shares]
     assert max(pairs) - min(pairs) <= 1
 
 
 def test_shares_that_do_not_fit(finished: Project, tmp_path: Path) -> None:
-    params, captions = finished.copy(tmp_path / "p", UNTRACKED).params, finished.output("caption")
-    first, second = shares_of(params, captions, tmp_path / "shares", 2)
+    project = finished.copy(tmp_path / "p", UNTRACKED)
+    first, second = annotate_in_shares(project, tmp_path)
 
-    def merged(*shards: Path, asking: Params = params) -> None:
-        given = STAGE["annotate"].given(asking)
-        merge_preferences.run(**given, captions=captions, shards=shards, output=tmp_path / "merged")
+    def merged(*shards: Path) -> None:
+        merge_shares(project, shards, tmp_path / "merged")
 
     with pytest.raises(DataError, match=r"share-0: is shard 1 of 2, so 2 are needed, not 1\."):
         merged(first)
     with pytest.raises(DataError, match=r"holds shard 1, as .*share-0 does"):
         merged(first, shutil.copytree(first, tmp_path / "again"))
+    project.change({"seed": 1})
     with pytest.raises(DataError, match=r"share-0: was made with seed 0, but it is 1\."):
-        merged(first, second, asking=params.model_copy(update={"seed": 1}))
+        merged(first, second)
+    project.change({"seed": 0})
     write_json(second / "manifest.json", {**read_manifest(second), "inputs": {"captions": "other"}})
     with pytest.raises(DataError, match=r"share-1: was made from other captions than .* holds\."):
         merged(first, second)
@@ -133,10 +126,8 @@ def test_failures_are_judged_over_all_shares(finished: Project, tmp_path: Path) 
     """One share without answers does not stop the merge; all of them do."""
     changes = {**UNTRACKED, "annotate.annotator": "scripted", "annotate.scripted": {"abstain_rate": 1.0}}
     changes["annotate.gates.max_abstain_rate"] = None
-    params, captions = finished.copy(tmp_path / "p", changes).params, finished.output("caption")
-    shares = shares_of(params, captions, tmp_path / "shares", 2)
+    project = finished.copy(tmp_path / "p", changes)
+    shares = annotate_in_shares(project, tmp_path)
     with pytest.raises(AnnotationError, match=r"None of \d+ pairs has a preference"):
-        merge_preferences.run(
-            **STAGE["annotate"].given(params), captions=captions, shards=shares, output=tmp_path / "merged"
-        )
+        merge_shares(project, shares, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()

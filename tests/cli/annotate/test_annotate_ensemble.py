@@ -15,8 +15,7 @@ from laurel.data.json_file import read_json
 from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_preferences
 from laurel.errors import AnnotationError
-from laurel.stages import annotate, merge_preferences
-from laurel.stages.pipeline import STAGE
+from shares import annotate_in_shares, merge_shares
 from tiny_project import Project, lasting_content
 
 ENSEMBLE = {
@@ -49,14 +48,8 @@ def test_an_ensemble_votes_and_reports_how_far_it_agrees(project: Project) -> No
 def test_shares_of_an_ensemble_are_joined_as_if_it_were_one(project: Project, tmp_path: Path) -> None:
     project.change({**ENSEMBLE, "annotate.probe": {"min_score": 0.0}})
     project.run("collect", "caption", "annotate")
-    params, captions = project.params, project.output("caption")
-    shares = [tmp_path / "a", tmp_path / "b"]
-    for number, share in enumerate(shares):
-        annotate.run(**STAGE["annotate"].given(params), captions=captions, output=share, shard=(number, 2))
-    merge_preferences.run(
-        **STAGE["annotate"].given(params), captions=captions, shards=shares, output=tmp_path / "merged"
-    )
-    assert lasting_content(tmp_path / "merged") == lasting_content(project.output("annotate"))
+    merged = merge_shares(project, annotate_in_shares(project, tmp_path), tmp_path / "merged")
+    assert lasting_content(merged) == lasting_content(project.output("annotate"))
 
 
 def test_a_failing_member_is_reported(project: Project, server: ChatServer) -> None:
