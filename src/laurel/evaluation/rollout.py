@@ -6,7 +6,7 @@ faster re-implementation would show.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from laurel.agents.actor import Actor, View
-from laurel.arrays import Array
+from laurel.arrays import Array, IntArray
 from laurel.envs import episode_limit
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.vector import make_vector
@@ -72,8 +72,6 @@ def roll_out(
         observation = envs.reset().copy()
         rng = generator(seed, "actions")
         actor.begin(np.ones(n_envs, dtype=np.bool_))
-        returns, lengths = np.zeros(n_envs), np.zeros(n_envs, dtype=np.int64)  # summed in double precision
-        furthest: dict[str, Array] = {}
         played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
         unended, endless = 0, episode_limit(env) is None
         while left.any():
@@ -89,42 +87,14 @@ def roll_out(
                     "env.max_episode_steps."
                 )
             meter.update(transitions, step.valid)
-            for name, reached in adapter.further_measures(transitions).items():
-                if (step.valid & (reached < 0)).any():
-                    raise EnvError(
-                        f"{type(adapter).__name__}.further_measures: {name} is {np.min(reached[step.valid]):.4g}, but "
-                        "a measure begins at 0 in each episode, and the largest value counts: return 0 or more."
-                    )
-                before = furthest.get(name, np.zeros(n_envs, dtype=np.float32))
-                furthest[name] = np.maximum(before, np.where(step.valid, reached, 0))
-            returns += step.reward * step.valid
-            lengths += step.valid
-            success = adapter.succeeded(returns.astype(np.float32), transitions) if ended.any() else None
-            if counted := int((ended & (left > 0)).sum()):
-                advance(counted)
-            for i in np.flatnonzero(ended):
-                if left[i]:
-                    row: dict[str, Any] = {
-                        "return": float(returns[i]),
-                        "length": int(lengths[i]),
-                        "terminated": bool(step.terminated[i]),
-                    }
-                    row["success"] = None if success is None else bool(success[i])
-                    row |= {FURTHER + name: float(reached[i]) for name, reached in furthest.items()}
-                    if adapter.tasks:
-                        row[f"{FURTHER}success in {adapter.tasks[int(observation[i, -1])]}"] = float(row["success"])
-                    if adapter.texts:
-                        one = transitions[i : i + 1]
-                        row["prompt"] = adapter.describe_observation(one.observation[0])
-                        row["text"] = adapter.describe(int(adapter.encode(one)[0]))
-                    played[i].append({**row, **meter.episode(int(i))})
-                    left[i] -= 1
+            counted = np.flatnonzero(ended & (left > 0))
+            if len(counted):
+                advance(len(counted))
+                for i, row in zip(counted, meter.rows(transitions, counted), strict=True):
+                    played[i].append(row)
+                left[counted] -= 1
             actor.begin(~step.valid)
             envs.stop(left == 0, step.observation)
-            returns[ended] = 0
-            lengths[ended] = 0
-            for reached in furthest.values():
-                reached[ended] = 0
             meter.begin(ended)
             observation = step.observation.copy()
             each_step()
@@ -132,26 +102,63 @@ def roll_out(
 
 
 class _Meter:
-    """Sums the learned reward of each environment's current episode."""
+    """What each environment's current episode has earned and reached."""
 
     def __init__(self, adapter: EnvAdapter, learned: LearnedReward | None, n_envs: int) -> None:
+        self._adapter = adapter
         self._calculator = RewardCalculator(adapter, learned.reward, learned.shaping, n_envs) if learned else None
+        self._returns, self._lengths = np.zeros(n_envs), np.zeros(n_envs, dtype=np.int64)  # sums in double precision
+        self._furthest: dict[str, Array] = {}
         self._raw, self._shaped = np.zeros(n_envs), np.zeros(n_envs)
         self._scored = np.zeros(n_envs, dtype=np.int64)
 
     def update(self, transitions: Transitions, valid: Array) -> None:
-        if self._calculator is None:
-            return
-        pay = self._calculator.pay(transitions, valid[None], transitions.terminated[None], transitions.truncated[None])
-        self._raw += np.where(pay.scored, pay.raw, 0)[0]
-        self._scored += pay.scored[0]
-        self._shaped += pay.shaped[0]
+        """Add a step.
 
-    def episode(self, i: int) -> dict[str, float | None]:
-        if self._calculator is None:
-            return {"raw_reward": None, "shaped_reward": None}
-        return {"raw_reward": float(self._raw[i] / max(self._scored[i], 1)), "shaped_reward": float(self._shaped[i])}
+        Raises:
+            EnvError: a further measure is negative.
+        """
+        self._returns += transitions.reward * valid
+        self._lengths += valid
+        for name, reached in self._adapter.further_measures(transitions).items():
+            if (valid & (reached < 0)).any():
+                raise EnvError(
+                    f"{type(self._adapter).__name__}.further_measures: {name} is {np.min(reached[valid]):.4g}, but a "
+                    "measure begins at 0 in each episode, and the largest value counts: return 0 or more."
+                )
+            before = self._furthest.get(name, np.zeros(len(valid), dtype=np.float32))
+            self._furthest[name] = np.maximum(before, np.where(valid, reached, 0))
+        if self._calculator is not None:
+            ends = transitions.terminated[None], transitions.truncated[None]
+            pay = self._calculator.pay(transitions, valid[None], *ends)
+            self._raw += np.where(pay.scored, pay.raw, 0)[0]
+            self._scored += pay.scored[0]
+            self._shaped += pay.shaped[0]
+
+    def rows(self, last: Transitions, which: IntArray) -> Iterator[dict[str, Any]]:
+        """Yield a row, as `roll_out` returns it, for the episode that ended in each of these environments."""
+        adapter = self._adapter
+        success = adapter.succeeded(self._returns.astype(np.float32), last)
+        for i in which:
+            row: dict[str, Any] = {
+                "return": float(self._returns[i]),
+                "length": int(self._lengths[i]),
+                "terminated": bool(last.terminated[i]),
+                "success": None if success is None else bool(success[i]),
+            }
+            row |= {FURTHER + name: float(reached[i]) for name, reached in self._furthest.items()}
+            if adapter.tasks:
+                row[f"{FURTHER}success in {adapter.tasks[int(last.observation[i, -1])]}"] = float(row["success"])
+            if adapter.texts:
+                one = last[i : i + 1]
+                row["prompt"] = adapter.describe_observation(one.observation[0])
+                row["text"] = adapter.describe(int(adapter.encode(one)[0]))
+            learned = self._calculator is not None
+            row["raw_reward"] = float(self._raw[i] / max(self._scored[i], 1)) if learned else None
+            row["shaped_reward"] = float(self._shaped[i]) if learned else None
+            yield row
 
     def begin(self, ended: Array) -> None:
-        self._raw[ended] = self._shaped[ended] = 0
-        self._scored[ended] = 0
+        """Begin the next episodes of the environments (N,) in which one ended."""
+        for sums in (self._returns, self._lengths, self._raw, self._shaped, self._scored, *self._furthest.values()):
+            sums[ended] = 0
