@@ -115,56 +115,62 @@ def learning_curves(
         axes = figure.subplots()
         ends: list[tuple[str, float]] = []
         for info in ordered(arms):
-            arm, look = info.name, looks[info.name]
-            runs = curves[curves["arm"] == arm]
-            if not runs[column].notna().any():
-                continue
-            band = curve_band(runs, column, low, high, draws=draws, seed=seed)
-            x = band["env_steps"]
-            shade = axes.fill_between(
-                x, band["low"], band["high"], color=look.color, alpha=BAND, lw=0, zorder=look.order
-            )
-            shade.set_gid(mark(arm, "band" if info is main else "band hidden"))
-            known = band["mean"][np.isfinite(band["mean"])]
-            (line,) = axes.plot(
-                x,
-                band["mean"],
-                color=look.color,
-                ls=look.dash,
-                lw=look.width,
-                alpha=look.alpha,
-                zorder=look.order + 5,
-                marker=look.marker,
-                markersize=3.5,
-                markevery=0.1,
-            )
-            line.set_gid(mark(arm, "line"))
-            if len(known) == 1:  # invisible in a line plot
-                line.set(marker="o", markersize=4, markevery=None, clip_on=False)
-            if len(known):
-                ends.append((arm, float(known[-1])))
+            runs = curves[curves["arm"] == info.name]
+            if runs[column].notna().any():
+                band = curve_band(runs, column, low, high, draws=draws, seed=seed)
+                ends += _draw_curve(axes, info.name, looks[info.name], band, hides_band=info is not main)
         for arm, level in (levels or {}).items():
             look = looks[arm]
             line = axes.axhline(level, color=look.color, ls=look.dash, lw=look.width, zorder=look.order)
             line.set_gid(mark(arm, "line"))
             ends.append((arm, level))
         axes.set_title("Success rate while training" if is_rate else "Return while training")
-        axes.set_xlabel("environment steps")
-        if log:
-            axes.set_xscale("log")
-            axes.set_xlim(float(curves["env_steps"].min()), float(curves["env_steps"].max()) * 1.0001)
-            axes.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
-            axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-        else:
-            axes.set_xlim(left=0, right=float(curves["env_steps"].max()))
-            axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5))
-        axes.xaxis.set_major_formatter(lambda value, _: steps(value))
+        _scale_steps(axes, curves["env_steps"], log=log)
         if is_rate:
             axes.set_ylim(-0.03, 1.03)
             axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
         _label_ends(axes, ends, looks, main.name if main else None)
     axes.set_gid(_scale(figure, axes, is_rate=is_rate, log=log))
     return figure
+
+
+def _draw_curve(
+    axes: Axes, arm: str, look: ArmStyle, band: Mapping[str, DoubleArray], *, hides_band: bool
+) -> list[tuple[str, float]]:
+    """Draw an arm's mean and its intervals; return the arm with its last value, if there is any."""
+    x, known = band["env_steps"], band["mean"][np.isfinite(band["mean"])]
+    shade = axes.fill_between(x, band["low"], band["high"], color=look.color, alpha=BAND, lw=0, zorder=look.order)
+    shade.set_gid(mark(arm, "band hidden" if hides_band else "band"))
+    (line,) = axes.plot(
+        x,
+        band["mean"],
+        color=look.color,
+        ls=look.dash,
+        lw=look.width,
+        alpha=look.alpha,
+        zorder=look.order + 5,
+        marker=look.marker,
+        markersize=3.5,
+        markevery=0.1,
+    )
+    line.set_gid(mark(arm, "line"))
+    if len(known) == 1:  # invisible in a line plot
+        line.set(marker="o", markersize=4, markevery=None, clip_on=False)
+    return [(arm, float(known[-1]))] if len(known) else []
+
+
+def _scale_steps(axes: Axes, env_steps: pd.Series, *, log: bool) -> None:
+    """Scale the x axis to environment steps."""
+    axes.set_xlabel("environment steps")
+    if log:
+        axes.set_xscale("log")
+        axes.set_xlim(float(env_steps.min()), float(env_steps.max()) * 1.0001)
+        axes.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    else:
+        axes.set_xlim(left=0, right=float(env_steps.max()))
+        axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5))
+    axes.xaxis.set_major_formatter(lambda value, _: steps(value))
 
 
 def _scale(figure: Figure, axes: Axes, *, is_rate: bool, log: bool) -> str:

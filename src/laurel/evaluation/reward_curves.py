@@ -50,14 +50,7 @@ def mean_over_runs(values: npt.ArrayLike) -> Estimate:
     return Estimate(mean, (mean - half, mean + half))
 
 
-def plot_rewards(
-    rewards: npt.ArrayLike,
-    names: Sequence[str],
-    moving_avg_window: int | None = 15,
-    *,
-    title: str = "Reward",
-    xlabel: str = "step",
-) -> Figure:
+def plot_rewards(rewards: npt.ArrayLike, names: Sequence[str], moving_avg_window: int | None = 15) -> Figure:
     """Draw the rewards of agents, a line each; the legend begins with the highest at the end.
 
     Args:
@@ -68,7 +61,7 @@ def plot_rewards(
         DataError: the array is not of that shape, or has another number of agents than names.
     """
     with drawing(6.4, 3.7) as figure:
-        draw_rewards(figure.subplots(), rewards, names, moving_avg_window, title=title, xlabel=xlabel)
+        draw_rewards(figure.subplots(), rewards, names, moving_avg_window, title="Reward")
         return figure
 
 
@@ -76,9 +69,9 @@ def draw_rewards(
     axes: Axes,
     rewards: npt.ArrayLike,
     names: Sequence[str],
-    moving_avg_window: int | None = 15,
+    moving_avg_window: int | None,
     *,
-    title: str = "Reward",
+    title: str,
     xlabel: str = "step",
     legend: bool = True,
 ) -> None:
