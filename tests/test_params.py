@@ -121,11 +121,8 @@ def test_the_content_is_not_changed() -> None:
         ("xyz", 1, "xyz is unknown. Allowed here: seed, env, "),
         # wrong types
         ("agent.steps", "many", 'agent.steps is "many", but must be a whole number.'),
-        (
-            "agent.device",
-            "gpu",
-            'agent.device is "gpu", but must be one of cpu, cuda, auto: write cuda, or auto for a GPU if there is one.',
-        ),
+        ("agent.device", "gpu",
+         'agent.device is "gpu", but must be one of cpu, cuda, auto: write cuda, or auto for a GPU if there is one.'),
         ("collect.steps", "1000", 'collect.steps is "1000", but must be a whole number.'),
         ("agent.ppo.n_envs", 1.5, "agent.ppo.n_envs is 1.5, but must be a whole number."),
         ("agent.ppo.n_envs", True, "agent.ppo.n_envs is true, but must be a whole number."),
@@ -146,11 +143,8 @@ def test_the_content_is_not_changed() -> None:
         ("collect.policies", [{"path": 3}], "collect.policies[0].path is 3, but must be a path."),
         # sections that are no mappings
         ("env", "CartPole-v1", 'env is "CartPole-v1", but must be a mapping with keys id, kwargs, '),
-        (
-            "shaping",
-            None,
-            "shaping is null, but must be a mapping with keys quantile, beta, intrinsic, extrinsic, form, gamma.",
-        ),
+        ("shaping", None,
+         "shaping is null, but must be a mapping with keys quantile, beta, intrinsic, extrinsic, form, gamma."),
         ("collect.policies", [3], "collect.policies[0] is 3, but must be a mapping with keys kind, share, "),
         ("collect.policies", {"kind": "random"}, "collect.policies is a mapping of 1, but must be a list."),
         # out of range
@@ -161,11 +155,8 @@ def test_the_content_is_not_changed() -> None:
         ("agent.steps", 0, "agent.steps is 0, but must be greater than or equal to 1."),
         ("agent.seeds", [0, -1], "agent.seeds[1] is -1, but must be greater than or equal to 0."),
         ("rewards.preference.ensemble", 1, "rewards.preference.ensemble is 1, but must be greater than or equal to 2."),
-        (
-            "rewards.preference.label_smoothing",
-            0.5,
-            "rewards.preference.label_smoothing is 0.5, but must be less than 0.5.",
-        ),
+        ("rewards.preference.label_smoothing", 0.5,
+         "rewards.preference.label_smoothing is 0.5, but must be less than 0.5."),
         # huge, infinite, not a number
         ("agent.steps", 10**30, f"agent.steps is {10**30}, but must be less than 2147483648."),
         ("seed", 2**31, "seed is 2147483648, but must be less than 2147483648."),
@@ -174,48 +165,30 @@ def test_the_content_is_not_changed() -> None:
         ("shaping.beta", math.inf, "shaping.beta is inf, but must be a finite number."),
         ("annotate.max_failure_rate", math.nan, "annotate.max_failure_rate is nan, but must be a finite number."),
         # one of a few
-        (
-            "env.backend",
-            "envpol",
-            'env.backend is "envpol", but must be one of auto, envpool, gymnasium. Did you mean "e',
-        ),
-        (
-            "annotate.annotator",
-            "scriptd",
-            'annotate.annotator is "scriptd", but must be one of embedding, ensemble, huggingface, openai, scripted.',
-        ),
-        (
-            "annotate.annotator",
-            False,
-            "annotate.annotator is false, but must be one of embedding, ensemble, huggingface, openai, scripted.",
-        ),
+        ("env.backend", "envpol",
+         'env.backend is "envpol", but must be one of auto, envpool, gymnasium. Did you mean "e'),
+        ("annotate.annotator", "scriptd",
+         'annotate.annotator is "scriptd", but must be one of embedding, ensemble, huggingface, openai, scripted.'),
+        ("annotate.annotator", False,
+         "annotate.annotator is false, but must be one of embedding, ensemble, huggingface, openai, scripted."),
         (
             "agent.algorithm",
             "dqm",
             'agent.algorithm is "dqm", but must be one of a2c, bandit, dqn, glam, grpo, language_model, ppo, '
             "reinforce, rloo, tabular. Did",
         ),
-        (
-            "agent.algorithm",
-            "sac",
-            'agent.algorithm is "sac", an algorithm of Stable-Baselines3: write engine: sb3 and sb3: {algorithm: SAC}',
-        ),
+        ("agent.algorithm", "sac",
+         'agent.algorithm is "sac", an algorithm of Stable-Baselines3: write engine: sb3 and sb3: {algorithm: SAC}'),
         (
             "agent.sb3.algorithm",
             "SACC",
             'agent.sb3.algorithm is "SACC", but must be one of A2C, DDPG, DQN, PPO, SAC, TD3, CrossQ, QRDQN, TQC, '
             'TRPO. Did you mean "SAC"?',
         ),
-        (
-            "agent.sb3.algorithm",
-            "RecurrentPPO",
-            "agent.sb3.algorithm is RecurrentPPO, which is not supported: Laurel's agents with this engine have no ",
-        ),
-        (
-            "agent.dqn",
-            {"buffer_size": 500},
-            "agent.dqn has learning_starts 1000, but a replay buffer of only 500 (buffer_size), so learning ",
-        ),
+        ("agent.sb3.algorithm", "RecurrentPPO",
+         "agent.sb3.algorithm is RecurrentPPO, which is not supported: Laurel's agents with this engine have no "),
+        ("agent.dqn", {"buffer_size": 500},
+         "agent.dqn has learning_starts 1000, but a replay buffer of only 500 (buffer_size), so learning "),
         ("agent.sb3.kwargs", {"seed": 3}, "agent.sb3.kwargs has seed, which is not set here; see agent.seeds."),
         ("arms", ["oracel"], 'arms[0] is "oracel", but must be one of extrinsic, preference, '),
         ("arms", "ful", 'arms is "ful", but must be full or a list of extrinsic, preference, '),
@@ -225,11 +198,8 @@ def test_the_content_is_not_changed() -> None:
             'arms is "oracle", but must be full or a list of extrinsic, preference, intrinsic_only, random_reward, '
             "shuffled_labels, similarity, oracle, random_policy. Write [oracle].",
         ),
-        (
-            "arms",
-            {"both": {"reward": ["preference", "oracle"]}},
-            "arms.both.reward is a list of 2, but must be a name or a weighted sum: {preference: 1, oracle: 1}.",
-        ),
+        ("arms", {"both": {"reward": ["preference", "oracle"]}},
+         "arms.both.reward is a list of 2, but must be a name or a weighted sum: {preference: 1, oracle: 1}."),
         ("collect.policies", [{"kind": "rnd"}], 'collect.policies[0].kind is "rnd", but must be one of checkpoint, '),
         # entries
         ("arms", [], "arms is empty, but must have at least one entry."),
@@ -237,18 +207,15 @@ def test_the_content_is_not_changed() -> None:
         ("collect.policies", [], "collect.policies is empty, but must have at least one entry."),
         ("arms", ["oracle", "oracle"], "arms names oracle twice; list it once."),
         ("agent.seeds", [3, 0, 3], "agent.seeds names 3 twice; list it once."),
-        (
-            "collect.policies",
-            [{}, {"kind": "checkpoint"}],
-            'collect.policies[1] is of kind "checkpoint" and so needs `path`, the directory of a trained agent.',
-        ),
+        ("collect.policies", [{}, {"kind": "checkpoint"}],
+         'collect.policies[1] is of kind "checkpoint" and so needs `path`, the directory of a trained agent.'),
         ("collect.policies", [{"kind": "epsilon_random"}], "collect.policies[0] is of kind"),
         # keys that are no text
         ("env.kwargs", {1: 2}, "key 1 in env.kwargs must be text; write it in quotes."),
         ("shaping", {True: 2}, "key true in shaping must be text; write it in quotes."),
         ("arms", {8: {}}, "arms has an arm named 8, but names must be text; write it in quotes."),
     ],
-)
+)  # fmt: skip
 def test_refused_with_one_sentence(key: str, value: Any, says: str) -> None:
     message = refusal(with_value(key, value))
     assert message.startswith(f"my.yaml: {says}")

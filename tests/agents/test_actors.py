@@ -307,22 +307,12 @@ def test_an_environment_without_words_has_no_text(monkeypatch: pytest.MonkeyPatc
             "You are at row 3, column 2 and can drive south or north or east or west. The passenger is in the taxi and "
             "wants to go to row 1, column 5.",
         ),
-        (
-            "CliffWalking-v1",
-            [36],
-            "You are in column 1, at the start; the goal lies to the right, 13 steps away.",
-        ),
-        (
-            "CartPole-v1",
-            [0.9, 0.0, 0.05, 0.5],
-            "The pole leans slightly to the right and is falling; the cart is right of the middle.",
-        ),
+        ("CliffWalking-v1", [36], "You are in column 1, at the start; the goal lies to the right, 13 steps away."),
+        ("CartPole-v1", [0.9, 0.0, 0.05, 0.5],
+         "The pole leans slightly to the right and is falling; the cart is right of the middle."),
         ("MountainCar-v0", [-0.3, 0.02], "The car climbs the right slope at a medium speed, low down."),
-        (
-            "Acrobot-v1",
-            [1.0, 0.0, 1.0, 0.0, 0.0, 2.0],
-            "The tip hangs at the bottom and hardly moves; the second bar turns with a positive speed.",
-        ),
+        ("Acrobot-v1", [1.0, 0.0, 1.0, 0.0, 0.0, 2.0],
+         "The tip hangs at the bottom and hardly moves; the second bar turns with a positive speed."),
         (
             "LunarLander-v3",
             [0.5, 1.0, 0.3, -0.3, 0.2, -0.3, 0, 0],
@@ -333,7 +323,7 @@ def test_an_environment_without_words_has_no_text(monkeypatch: pytest.MonkeyPatc
         ("laurel/Catch-v0", None, None),
         ("laurel/PositionOnlyCartPole-v0", None, None),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("with_action", [False, True])
 def test_observations_in_words(env_id: str, row: list[float] | None, text: str | None, with_action: bool) -> None:
     adapter = adapter_for(EnvParams(id=env_id), with_action=with_action)

@@ -15,53 +15,23 @@ UP, RIGHT, DOWN, LEFT = range(4)
 @pytest.mark.parametrize(
     ("before", "action", "after", "reward", "end", "caption"),
     [
-        (
-            36,
-            UP,
-            24,
-            -1,
-            False,
-            "You move closer to the goal: it is 12 steps away, and you are right at the cliff's edge.",
-        ),
-        (
-            24,
-            UP,
-            12,
-            -1,
-            False,
-            "You move away from the goal: it is 13 steps away, and you are one square above the cliff's edge.",
-        ),
+        (36, UP, 24, -1, False,
+         "You move closer to the goal: it is 12 steps away, and you are right at the cliff's edge."),
+        (24, UP, 12, -1, False,
+         "You move away from the goal: it is 13 steps away, and you are one square above the cliff's edge."),
         (24, DOWN, 36, -1, False, "You move away from the goal: it is 13 steps away, and you are at the start."),
-        (
-            1,
-            RIGHT,
-            2,
-            -1,
-            False,
-            "You move closer to the goal: it is 12 steps away, and you are two squares above the cliff's edge.",
-        ),
+        (1, RIGHT, 2, -1, False,
+         "You move closer to the goal: it is 12 steps away, and you are two squares above the cliff's edge."),
         (36, LEFT, 36, -1, False, "You bump into the border of the grid and stay where you are, at the start."),
-        (
-            0,
-            UP,
-            0,
-            -1,
-            False,
-            "You bump into the border of the grid and stay where you are, two squares above the cliff's edge.",
-        ),
+        (0, UP, 0, -1, False,
+         "You bump into the border of the grid and stay where you are, two squares above the cliff's edge."),
         (36, RIGHT, 36, -100, False, "You fall off the cliff and are sent back to the start."),
         (30, DOWN, 36, -100, False, "You fall off the cliff and are sent back to the start."),
-        (
-            23,
-            DOWN,
-            35,
-            -1,
-            False,
-            "You move closer to the goal: it is 1 step away, and you are right at the cliff's edge.",
-        ),
+        (23, DOWN, 35, -1, False,
+         "You move closer to the goal: it is 1 step away, and you are right at the cliff's edge."),
         (35, DOWN, 47, -1, True, "You reach the goal."),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("env_id", ["CliffWalking-v1", "CliffWalkingSlippery-v1"])
 def test_words(say, env_id, before, action, after, reward, end, caption):
     adapter = adapter_for(EnvParams(id=env_id))

@@ -171,39 +171,23 @@ def lander(x=0.0, y=1.0, vy=0.0, angle=0.0, legs=0):
     ("after", "reward", "end", "caption"),
     [
         (lander(vy=-0.1), 0, False, "The lander descends gently, high up, upright, over the landing pad."),
-        (
-            lander(x=0.5, y=0.5, vy=-0.3, angle=0.2),
-            0,
-            False,
-            "The lander descends fast, at medium height, tilted to the left, to the right of the landing pad.",
-        ),
-        (
-            lander(x=-0.5, y=0.1, vy=-0.9, angle=-0.6),
-            0,
-            False,
-            "The lander falls dangerously fast, low, tilted far to the right, to the left of the landing pad.",
-        ),
+        (lander(x=0.5, y=0.5, vy=-0.3, angle=0.2), 0, False,
+         "The lander descends fast, at medium height, tilted to the left, to the right of the landing pad."),
+        (lander(x=-0.5, y=0.1, vy=-0.9, angle=-0.6), 0, False,
+         "The lander falls dangerously fast, low, tilted far to the right, to the left of the landing pad."),
         (lander(vy=0.3), 0, False, "The lander climbs, high up, upright, over the landing pad."),
         (lander(), 0, False, "The lander hovers, high up, upright, over the landing pad."),
         (lander(y=0, legs=1), 0, False, "The lander stands with one leg on the ground, upright, over the landing pad."),
-        (
-            lander(y=0, legs=2, vy=-0.1),
-            0,
-            False,
-            "The lander stands with both legs on the ground, upright, over the landing pad.",
-        ),
-        (
-            lander(y=0, legs=2, vy=0.1),
-            0,
-            False,
-            "The lander climbs, with both legs on the ground, upright, over the landing pad.",
-        ),
+        (lander(y=0, legs=2, vy=-0.1), 0, False,
+         "The lander stands with both legs on the ground, upright, over the landing pad."),
+        (lander(y=0, legs=2, vy=0.1), 0, False,
+         "The lander climbs, with both legs on the ground, upright, over the landing pad."),
         (lander(y=0, legs=2), -100, True, "The lander crashes."),
         (lander(x=1.01), -100, True, "The lander flies out of sight."),
         (lander(y=0, legs=2), 100, True, "The lander comes to rest safely on the landing pad."),
         (lander(x=0.6, y=0, legs=2), 100, True, "The lander comes to rest safely, but beside the landing pad."),
     ],
-)
+)  # fmt: skip
 def test_lunar_lander(say, after, reward, end, caption):
     assert say(adapter_of("LunarLander-v3"), lander(), 2, after, reward=reward, end=end) == caption
     named = adapter_of("LunarLander-v3", True)
