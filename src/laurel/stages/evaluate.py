@@ -32,7 +32,6 @@ from laurel.evaluation.verdict import headline
 from laurel.evaluation.win_rates import win_rates
 from laurel.llm.mirror import mirrored
 from laurel.llm.spending import shared_budget
-from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arm_infos import ArmInfo, arm_infos
 from laurel.params.arms import judges_of, used
@@ -280,7 +279,7 @@ def _log(subject: _Subject, found: Findings, facts: RunFacts, out: Output) -> No
             _track(tracked, found.metrics, facts, scores, out.path, runs)
             if sections["tracking"].register_models:
                 made_rewards = late.get("reward", manifests["reward"]["mlflow_run_id"])
-                _register_best(tracked, sections["env"], scores, subject.played, subject.stored, made_rewards)
+                _register_best(tracked, subject, scores, made_rewards)
             log_asked(tracked, out.asked)  # last: a server may have no traces
 
 
@@ -364,14 +363,7 @@ def _track(
     log_evaluation(tracked, runs, final)
 
 
-def _register_best(
-    tracked: Run,
-    env: EnvParams,
-    scores: Scores,
-    agents: Sequence[Played],
-    stored: StoredRewards,
-    made_rewards: str | None,
-) -> None:
+def _register_best(tracked: Run, subject: _Subject, scores: Scores, made_rewards: str | None) -> None:
     """Register the best trained agent of a method under an alias, and point the same alias to its reward.
 
     If its arm has several rewards, that is the first one, which has the largest weight.
@@ -379,16 +371,19 @@ def _register_best(
     Args:
         made_rewards: the run that registered the rewards, if there is one.
     """
-    of_methods = {(arm.name, seed): (arm, place) for arm, seed, place in agents if place and arm.role == "method"}
+    of_methods = {
+        (arm.name, seed): (arm, place) for arm, seed, place in subject.played if place and arm.role == "method"
+    }
     if not of_methods:
         return
+    env = subject.sections["env"]
     best = max(of_methods, key=lambda agent: (scores[agent][0], agent))
     arm, place = of_methods[best]
     tags = {"env": env.id, "arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
     tracked.register(f"agent.{env.id}", tracked.log_model(place, "best_agent", tags), tags, alias=BEST)
     if arm.reward:
         paid = next(iter(arm.reward))
-        tags = {"reward": paid, **stored.label_set_tag(paid, best[1])}
+        tags = {"reward": paid, **subject.stored.label_set_tag(paid, best[1])}
         tracked.point_to(BEST, f"reward.{env.id}", made_rewards or "", tags)
 
 
