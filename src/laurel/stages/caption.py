@@ -97,21 +97,28 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
             "fraction_unique": steps.distinct / max(steps.captioned, 1),
             "shards": shards,
         }
-        if adapter.generic:
-            out.notes.append(
-                f"{env.id} has no adapter, so its captions are made from the observation space alone. "
-                f"{adapter.left_out}".rstrip()
-            )
-        if dropped:
-            out.notes.append(
-                f"{dropped:,} of {dropped + len(segments):,} distinct segments were dropped, the rarest ones "
-                f"(caption.max_segments is {caption.max_segments:,})."
-            )
-        if not steps.captioned:
-            out.notes.append(f"None of {steps.transitions:,} steps has a caption.")
+        out.notes += _notes(env, caption, adapter, out.counts)
         with Tracker({**sections, "tracking": tracking}, "caption", inputs, out).stage_run() as tracked:
             if tracked:
                 track(tracked, sections, out)
+
+
+def _notes(env: EnvParams, caption: CaptionParams, adapter: EnvAdapter, counts: Mapping[str, Any]) -> list[str]:
+    """Return notes on what captions were made from, and on what has none."""
+    notes = []
+    if adapter.generic:
+        notes.append(
+            f"{env.id} has no adapter, so its captions are made from the observation space alone. "
+            f"{adapter.left_out}".rstrip()
+        )
+    if dropped := counts["dropped_segments"]:
+        notes.append(
+            f"{dropped:,} of {dropped + counts['segments']:,} distinct segments were dropped, the rarest ones "
+            f"(caption.max_segments is {caption.max_segments:,})."
+        )
+    if not counts["captioned"]:
+        notes.append(f"None of {counts['transitions']:,} steps has a caption.")
+    return notes
 
 
 def _name_action(adapter: EnvAdapter, env: EnvParams, transitions: Transitions) -> bool:
