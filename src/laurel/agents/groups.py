@@ -23,7 +23,7 @@ from laurel.envs.vector import VectorEnv
 from laurel.errors import EnvError
 from laurel.llm.causal import tokens_of, trained
 from laurel.llm.sampling import Sampled, log_probs
-from laurel.llm.trl_tuning import Group, Loss, Tuning, gradient_of_groups
+from laurel.llm.trl_tuning import Group, Tuning, gradient_of_groups
 from laurel.params.algorithms import GroupParams
 
 
@@ -66,9 +66,8 @@ class GroupLearner(AdamLearner, Collecting):
             return {"reference_kl": kl}
         groups = [group for t in written for group in self._groups(rollout, t)]
         how = Tuning(batch_size=own.batch_size, beta=own.beta, max_grad_norm=own.max_grad_norm)
-        loss: Loss = "grpo" if own.algorithm == "grpo" else "rloo"
         local = self.policy.sampler.local
-        found, gradient = gradient_of_groups(local, groups, loss, how, seed, temperature=own.temperature)
+        found, gradient = gradient_of_groups(local, groups, own.algorithm, how, seed, temperature=own.temperature)
         for name, weight in trained(local.model):
             weight.grad = gradient[name]
         self.optimizer.step()

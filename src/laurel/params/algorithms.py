@@ -273,6 +273,7 @@ class BanditParams(AlgorithmParams):
 class GroupParams(AlgorithmParams):
     """Settings common to grpo and rloo, which sample several completions of each prompt and compare them."""
 
+    algorithm: ClassVar[Literal["grpo", "rloo"]]
     model: ModelName = "smollm2"
     """The causal language model that is trained: smollm2 (`make language-model`), a directory, or a name on the hub."""
     rank: Count = 16
@@ -312,8 +313,8 @@ class GroupParams(AlgorithmParams):
 
 
 class GRPOParams(GroupParams):
-    algorithm: ClassVar[str] = "grpo"
+    algorithm = "grpo"
 
 
 class RLOOParams(GroupParams):
-    algorithm: ClassVar[str] = "rloo"
+    algorithm = "rloo"

@@ -127,7 +127,7 @@ class AgentParams(PluggedSection):
     @property
     def settings(self) -> LearnerParams:
         """The settings that are used."""
-        found: LearnerParams = self.sb3 if self.engine == "sb3" else self.section_of(self.algorithm)
+        found: LearnerParams = self.section_of(self.section)
         return found
 
     @property
