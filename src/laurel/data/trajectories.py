@@ -193,18 +193,22 @@ def join_trajectories(parts: Sequence[tuple[Path, Mapping[str, Any]]], path: Pat
     number = episodes = 0
     for place, counts in parts:
         for old in range(int(counts["shards"])):
-            source = shard_path(place, old)
-            with opened(source, None, STAGE) as file:
-                schema = file.schema_arrow
-                with ParquetWriter(shard_path(path, number), schema, plain=("observation",)) as writer:
-                    for group in range(file.num_row_groups):
-                        with readable(source, STAGE):
-                            table = file.read_row_group(group)
-                        episode_id = pc.add(table["episode_id"], episodes)
-                        writer.write(table.set_column(0, schema.field("episode_id"), episode_id))
+            _copy_shard(shard_path(place, old), shard_path(path, number), episodes)
             number += 1
         episodes += int(counts["episodes"])
     return totals
+
+
+def _copy_shard(source: Path, target: Path, earlier: int) -> None:
+    """Copy a shard; its episodes are numbered after `earlier` ones."""
+    with opened(source, None, STAGE) as file:
+        schema = file.schema_arrow
+        with ParquetWriter(target, schema, plain=("observation",)) as writer:
+            for group in range(file.num_row_groups):
+                with readable(source, STAGE):
+                    table = file.read_row_group(group)
+                episode_id = pc.add(table["episode_id"], earlier)
+                writer.write(table.set_column(0, schema.field("episode_id"), episode_id))
 
 
 class Position(NamedTuple):
@@ -237,8 +241,7 @@ def trajectory_shards(path: Path) -> list[Path]:
     Raises:
         DataError: it is another directory, its manifest lacks their number, or a shard is missing.
     """
-    number = count_of(path, read_manifest(path, STAGE), "shards")
-    shards = [shard_path(path, number) for number in range(number)]
+    shards = [shard_path(path, number) for number in range(count_of(path, read_manifest(path, STAGE), "shards"))]
     for shard in shards:
         if not shard.is_file():
             raise DataError(f"{shard}: no such file. Run laurel {STAGE} again.")
