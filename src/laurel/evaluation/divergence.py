@@ -37,15 +37,7 @@ def divergence_curve(curves: pd.DataFrame, arms: Sequence[ArmInfo]) -> Figure:
                     continue
                 smooth = own.rolling(WINDOW, min_periods=1).mean()
                 x, look = smooth["reference_kl"].clip(lower=0) ** 0.5, looks[info.name]
-                (line,) = axes.plot(
-                    x,
-                    smooth[column],
-                    color=look.color,
-                    ls=look.dash,
-                    lw=look.width,
-                    alpha=look.alpha,
-                    zorder=look.order,
-                )
+                (line,) = axes.plot(x, smooth[column], **look.line, zorder=look.order)
                 line.set_gid(mark(info.name, "line"))
                 name = axes.annotate(
                     info.name.replace("_", " "), (x.iloc[-1], smooth[column].iloc[-1]), color=look.color, size=8

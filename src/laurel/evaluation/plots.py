@@ -142,16 +142,7 @@ def _draw_curve(
     shade = axes.fill_between(x, band["low"], band["high"], color=look.color, alpha=BAND, lw=0, zorder=look.order)
     shade.set_gid(mark(arm, "band hidden" if hides_band else "band"))
     (line,) = axes.plot(
-        x,
-        band["mean"],
-        color=look.color,
-        ls=look.dash,
-        lw=look.width,
-        alpha=look.alpha,
-        zorder=look.order + 5,
-        marker=look.marker,
-        markersize=3.5,
-        markevery=0.1,
+        x, band["mean"], **look.line, zorder=look.order + 5, marker=look.marker, markersize=3.5, markevery=0.1
     )
     line.set_gid(mark(arm, "line"))
     if len(known) == 1:  # invisible in a line plot

@@ -32,6 +32,11 @@ class ArmStyle:
     marker: str = "None"
     """Marker on the line, where a group has more arms than colours."""
 
+    @property
+    def line(self) -> dict[str, Any]:
+        """Arguments of matplotlib for a line of the arm, without its place above or below others."""
+        return {"color": self.color, "ls": self.dash, "lw": self.width, "alpha": self.alpha}
+
 
 @dataclass(frozen=True, slots=True)
 class _GroupStyle:
