@@ -192,11 +192,6 @@ def in_minutes(minutes: float | None) -> str:
     return "below 0.1" if 0 < minutes < 0.1 else f"{minutes:,.1f}"
 
 
-def budget_lines(needs: Needs, budget: BudgetParams) -> list[str]:
-    """Return a line per limit that the annotate stage may reach."""
-    return list(limits(budget, needs, f"may be reached, and then: {budget.on_limit}"))
-
-
 def limits(budget: BudgetParams, needs: Needs, reached: str) -> Iterator[str]:
     """Return a line per limit: whether these amounts may reach it, and what happens then (`reached`)."""
     taken = (

@@ -14,7 +14,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Pair
 from laurel.feedback.annotator_kind import kind_of
-from laurel.feedback.estimate import Estimate, budget_lines, in_lines, total_lines
+from laurel.feedback.estimate import Estimate, in_lines, limits, total_lines
 from laurel.feedback.pairs import sample_pairs
 from laurel.feedback.probe import has_probe, load_probe
 from laurel.params import Params
@@ -141,13 +141,14 @@ class _Blocks:
         in_batches = any(one.in_batches and one.calls for one in found)
         if needs and in_batches:  # each round may take BATCH_MINUTES, and their number is not known
             needs = replace(needs, minutes=None)
-        limits = budget_lines(needs, asking.budget) if needs else []
+        then = f"may be reached, and then: {asking.budget.on_limit}"
+        reached = list(limits(asking.budget, needs, then)) if needs else []
         parts = []
         for notes, one in self._blocks:
             if isinstance(one, Estimate):
-                one = in_lines(one, limits if len(found) == 1 else [])
+                one = in_lines(one, reached if len(found) == 1 else [])
             parts.append("\n".join([*notes, one]))
         if needs and len(found) > 1:
             by = ", at the price of batches where these are used" if in_batches else ""
-            parts.append(f"in all{by}\n{total_lines(needs, limits)}")
+            parts.append(f"in all{by}\n{total_lines(needs, reached)}")
         return "\n".join([*parts, NOTHING]) + "\n"

@@ -87,14 +87,14 @@ def _results(found: Described, reports: Path) -> Mapping[str, Any] | None:
 
 def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str, Any] | None) -> str:
     """Return the card of a reward."""
-    env, kind = found.env.id, found.settings.kind
+    env, method = found.env.id, method_of(found.settings)
     alone = _scores_captions(found)
     head = {"library_name": "laurel", "tags": ["reinforcement-learning", "reward-model", "laurel", env]}
     quality = read_json(found.place / QUALITY) if (found.place / QUALITY).exists() else {}
     parts = [
         _front(head),
         f"# A reward for {env}: {found.name}",
-        f"Made by Laurel {__version__}, by the method `{kind}` ({method_of(found.settings).summary}). "
+        f"Made by Laurel {__version__}, by the method `{method.kind}` ({method.summary}). "
         + (
             "It gives a number to a caption, a sentence that says what happened in a step."
             if alone
@@ -104,7 +104,11 @@ def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str
         'reward = laurel.load_reward("hf://OWNER/NAME")  # this repository\n'
         "env = laurel.RewardWrapper(env, reward)  # pays it in an environment\n```",
         "## What it was learned from",
-        *(_of_pairs(labels, quality.get("heldout_agreement")) if _learned_from_pairs(found) else _of_method(quality)),
+        *(
+            _of_pairs(labels, quality.get("heldout_agreement"))
+            if "preferences" in method.made_from(found.place)
+            else _of_method(quality)
+        ),
         "## What agents learned",
         f"{markdown_table(results)}\n\n{legend(results)}{_of_other_seeds(found)}\n\n"
         f"> {' '.join(results['headline']['sentences'])}"
@@ -138,11 +142,6 @@ def _scores_captions(found: Described) -> bool:
     """Whether a reward gives a number to a single caption."""
     adapter = adapter_for(found.env, with_action=found.with_action)
     return isinstance(method_of(found.settings).load(found.place, adapter, 0.0), CaptionReward)
-
-
-def _learned_from_pairs(found: Described) -> bool:
-    """Whether a reward was learned from preferences, right or shuffled ones."""
-    return "preferences" in method_of(found.settings).made_from(found.place)
 
 
 def _of_pairs(labels: Mapping[str, Any], agreement: float | None) -> list[str]:

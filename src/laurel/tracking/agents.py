@@ -153,7 +153,7 @@ class AgentRuns:
         (_, now), state, rows = checkpoint
         agent.stamp = stamp
         first, begun = agent.step, agent.time
-        points = [row for row in thinned(rows, self._total(agent), state["finished"]) if row["env_steps"] > first]
+        points = [row for row in thinned(rows, steps_of(agent.arm), state["finished"]) if row["env_steps"] > first]
         last = max(int(state["env_steps"]), first + 1)
         agent.run.log_curve(
             ((row["env_steps"], {name: value for name, value in row.items() if name != "env_steps"}) for row in points),
@@ -195,9 +195,6 @@ class AgentRuns:
     def _made_from(self) -> dict[str, str]:
         """The digests of the inputs that all branches of a run share; read once, as there may be hundreds of agents."""
         return self.tracker.digests("captions", "preferences", "reward")
-
-    def _total(self, agent: _Followed) -> int:
-        return steps_of(agent.arm)
 
 
 def read_note(note: Path) -> dict[str, str]:
