@@ -23,7 +23,7 @@ from laurel.params.search import Space, read_space
 from laurel.pool import Job, JobReport, Workers
 from laurel.training.curve import CURVE, CURVE_SCHEMA
 from laurel.tuning.objective import note_of
-from laurel.tuning.search import MakeJobs, search
+from laurel.tuning.search import MakeJobs, run_trials
 from laurel.tuning.study import Study
 from laurel.tuning.trials import Trial, best, read_trials, write_trials
 
@@ -118,7 +118,7 @@ def jobs_of(work: Callable[..., None], seeds: int = 1) -> MakeJobs:
 def run(study: Study, n: int, folder: Path, work: Callable[..., None] = earn, **options: Any) -> list[Trial]:
     given = {"workers": 1, "prune": False, "advance": lambda *_, **__: None, **options}
     seeds = given.pop("seeds", 1)
-    search(study, n, jobs_of(work, seeds), folder, **given)
+    run_trials(study, n, jobs_of(work, seeds), folder, **given)
     return study.trials()
 
 
@@ -245,7 +245,7 @@ def test_the_process_of_a_pruned_trial_is_ended(params: Params, space: Space, tm
     options = {"workers": 1, "prune": True, "advance": lambda *_, **__: None}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("laurel.tuning.search.Workers", Watched)
-        search(study, 7, jobs, tmp_path / "work", **options)  # type: ignore[arg-type]
+        run_trials(study, 7, jobs, tmp_path / "work", **options)  # type: ignore[arg-type]
     assert study.trials()[-1].state == "pruned"
     assert stopped == [("waits", True)], "before its files are removed, and not when the search ends"
     assert list((tmp_path / "work").iterdir()) == []
@@ -276,7 +276,7 @@ def test_values_that_do_not_go_together_are_a_result(params: Params, space: Spac
 
     study = opened(tmp_path, space, params)
     steps = {"workers": 1, "prune": False, "advance": lambda *_, **__: None}
-    search(study, 6, jobs, tmp_path / "work", **steps)  # type: ignore[arg-type]
+    run_trials(study, 6, jobs, tmp_path / "work", **steps)  # type: ignore[arg-type]
     trials = study.trials()
     assert len(trials) == 6
     assert {trial.note for trial in trials if trial.values["agent.ppo.hidden"] == [8]} == {"not with 8."}

@@ -57,4 +57,4 @@ def run(
     if sorted(numbers) != list(range(len(numbers))):
         raise DataError(f"The trials {sorted(numbers)} must include each candidate exactly once. Run the missing ones.")
     trials.sort(key=lambda trial: trial.number)
-    return publish(params, sweep, trials, used, inputs, output, usage=usage)
+    return publish(params, sweep, trials, inputs, output, usage)

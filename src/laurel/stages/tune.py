@@ -41,8 +41,7 @@ from laurel.training.task import Agent
 from laurel.tuning.objective import note_of
 from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.results import summary, write_results
-from laurel.tuning.search import MakeJobs
-from laurel.tuning.search import search as go_on
+from laurel.tuning.search import MakeJobs, run_trials
 from laurel.tuning.study import Study
 from laurel.tuning.trials import Trial, best
 
@@ -94,7 +93,7 @@ def run(
         progress(search.trials, STAGE, "trials") as advance,
     ):
         study = Study(search.storage, name, sweep.space, params, about, sampler=search.sampler)
-        go_on(
+        run_trials(
             study,
             search.trials,
             jobs_of(params, sweep, Inputs(captions, preferences, reward), asking=asking),
@@ -106,7 +105,7 @@ def run(
         )
         shutil.rmtree(folder, ignore_errors=True)
         trials, usage, seconds = study.trials(), study.usage(), study.seconds
-    return publish(params, sweep, trials, used, inputs, output, text=text, usage=usage, seconds=seconds)
+    return publish(params, sweep, trials, inputs, output, usage, text=text, seconds=seconds)
 
 
 @contextmanager
@@ -132,12 +131,11 @@ def publish(
     params: Params,
     sweep: Sweep,
     trials: Sequence[Trial],
-    used: Mapping[str, Any],
     inputs: Mapping[str, Path],
     output: Path,
+    usage: Usage,
     *,
     text: str | None = None,
-    usage: Usage | None = None,
     seconds: float = 0.0,
 ) -> str:
     """Write and log the results of all trials; return a summary as text.
@@ -149,11 +147,11 @@ def publish(
     Raises:
         DataError: no trial has a score, or the output cannot be written.
     """
-    described = {**used, "tune": {**sweep.write(), "trials": len(trials)}}
+    described = {**used_by(params, sweep), "tune": {**sweep.write(), "trials": len(trials)}}
     with output_directory(output, stage=STAGE, params=described, inputs=inputs) as out:
         source = yaml.safe_dump(params.dump(), sort_keys=False) if text is None else text
         out.notes += write_results(out.path, sweep, params, source, trials)
-        out.counts, out.usage = counts(trials), dict(usage or {})
+        out.counts, out.usage = counts(trials), dict(usage)
         out.started -= seconds
         tracker = Tracker(dict(params), STAGE, inputs, out)
         with tracker.stage_run() as tracked:
@@ -192,7 +190,7 @@ def jobs_of(
     """
 
     def jobs(values: Mapping[str, JsonValue], folder: Path) -> tuple[Mapping[Path, Job], int]:
-        candidate = candidate_of(params, sweep, values)
+        candidate = narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
         arm, context = candidate.resolved_arms[sweep.arm], RewardContext.of(candidate)
         if asking is not None:
             budget = candidate.annotate.budget.kept_in(asking.budget.ledger)
@@ -206,15 +204,6 @@ def jobs_of(
         return found, steps_of(arm)
 
     return jobs
-
-
-def candidate_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> Params:
-    """Return the parameters of a candidate: only the searched arm, with the sweep's seeds and steps.
-
-    Raises:
-        ParamsError: values are not allowed.
-    """
-    return narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
 
 
 def train_candidate(

@@ -50,7 +50,7 @@ class _Running:
         self.unfinished = [job for job in self.unfinished if not any(job is other for other in ended)]
 
 
-def search(
+def run_trials(
     study: Study,
     n_trials: int,
     make_jobs: MakeJobs,
