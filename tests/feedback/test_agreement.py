@@ -129,6 +129,26 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     assert 0.88 <= covered / 200 <= 0.99
 
 
+def test_the_interval_is_as_wide_as_the_standard_error_says() -> None:
+    """Cohen (1960), eq. 9; the counts of a textbook's table, 40 times."""
+    said: dict[Pattern, int] = {("a", "a"): 800, ("a", "b"): 200, ("b", "a"): 400, ("b", "b"): 600}
+    low, high = agreement(said, 0)["kappa"]["ci95"]
+    error = math.sqrt(0.7 * 0.3 / (2000 * (1 - 0.5) ** 2))
+    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.05)
+
+
+@pytest.mark.parametrize(("twos", "known"), [(1, False), (2, True)])
+def test_there_is_an_interval_where_nearly_all_resamples_are_defined(twos: int, known: bool) -> None:
+    """Those that drew only pairs of the first kind are not: 8% of resamples of five pairs, and 2% of those of six."""
+    found = agreement({("a", "a"): 3, ("b", "b"): twos, ("a", "b"): 1}, 0)
+    assert (found["kappa"]["ci95"] is not None) == known
+
+
+def test_annotators_are_the_same_in_a_share_of_the_pairs_that_both_labelled() -> None:
+    (pair,) = agreement({("a", "a"): 3, ("a", "b"): 1, ("a", None): 6}, 0)["pairwise"]
+    assert (pair["same"], pair["of"]) == (0.75, 4)
+
+
 def test_missing_answers_at_random_change_nothing_but_the_number() -> None:
     rng = np.random.default_rng(0)
     rows = expand(planted(0.6, 3, 20_000, 2))
@@ -148,6 +168,7 @@ def test_kappa_of_opposite_and_of_equal_annotators() -> None:
     [
         {("first", "first"): 3, ("second", "second"): 2},
         {("first", "first"): 135, ("second", "second"): 1},
+        {("first", "first"): 20, ("second", "second"): 20},
         {("first", "first", "first"): 2, ("second", "second", "second"): 1},
     ],
 )

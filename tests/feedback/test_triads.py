@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laurel.feedback import triads
-from laurel.feedback.rates import rate_of_variance
+from laurel.feedback.rates import Rate, rate_of_variance
 from laurel.feedback.triads import intransitivity
 
 
@@ -87,6 +87,28 @@ def test_triads_that_share_pairs_count_as_those_that_do_not() -> None:
     assert given["ci95"] == pytest.approx(rate_of_variance(0.0, 0.0, 220, 66 // 3)["ci95"]), "of 66 pairs, three each"
 
 
+@pytest.mark.parametrize("in_all", [False, True])
+def test_the_variance_is_that_of_leaving_out_one_segment_after_the_other(in_all: bool) -> None:
+    if in_all:  # segment 0 is part of both triads, so that none is left without it
+        first, second, p = np.array([0, 1, 0, 0, 3, 4]), np.array([1, 2, 2, 3, 4, 0]), np.ones(6)
+    else:  # segment 9 is part of none
+        first, second, p = (array[5:] for array in tournament(9, seed=1, p_random=0.7))
+        first, second, p = np.append(first, 9), np.append(second, 3), np.append(p, 1.0)
+    sides = dict(zip(zip(first.tolist(), second.tolist(), strict=True), p.tolist(), strict=True))
+    circles, found = counted(sides)
+    shares = []
+    for left_out in range(10):
+        rest = counted({pair: side for pair, side in sides.items() if left_out not in pair})
+        if rest[1] < found:
+            shares.append(rest[0] / rest[1] if rest[1] else circles / found)
+    variance = (len(shares) - 1) * float(np.var(shares))
+    assert 0 < circles < found
+    given = intransitivity(first, second, p, seed=0)
+    assert given is not None
+    of = min(found, len(sides) // 3)
+    assert given["ci95"] == pytest.approx(rate_of_variance(circles / found, variance, found, of)["ci95"])
+
+
 def test_a_transitive_order_has_no_intransitive_triads() -> None:
     given = intransitivity(*tournament(30, p_random=0), seed=0)
     assert given is not None
@@ -105,6 +127,22 @@ def test_large_graphs_are_sampled_reproducibly() -> None:
     assert some == intransitivity(*graph, seed=3, max_paths=10)
 
 
+def test_triads_are_drawn_alike_however_many_pairs_their_segments_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(ordered: int, circles: int, paths: int, max_paths: int = 1) -> Rate:
+        """Draw from an order of all its segments and separate circles, whose segments have two pairs each."""
+        above, below = np.triu_indices(ordered, 1)
+        around = ordered + np.arange(3 * circles).reshape(-1, 3)
+        first, second = np.append(above, around), np.append(below, np.roll(around, -1, axis=1))
+        monkeypatch.setattr(triads, "DRAWN", paths)
+        given = intransitivity(first, second, np.ones(len(first)), seed=0, max_paths=max_paths)
+        assert given is not None
+        return given
+
+    assert drawn(10, 30, 10_000) == {**drawn(10, 30, 0, 10**9), "sampled": True}, "all are drawn, and count once"
+    some = drawn(40, 1000, 3000)
+    assert some["value"] == pytest.approx(1000 / (1000 + 9880), abs=0.02)
+
+
 def test_triads_with_missing_labels_or_ties_are_not_counted() -> None:
     first, second = np.array([0, 1, 2]), np.array([1, 2, 0])
     circle = intransitivity(first, second, np.ones(3), seed=0)
@@ -113,6 +151,8 @@ def test_triads_with_missing_labels_or_ties_are_not_counted() -> None:
     for p in (np.nan, 0.5):
         assert intransitivity(first, second, np.array([1.0, 1.0, p]), seed=0) is None
     assert intransitivity(first[:0], second[:0], np.zeros(0), seed=0) is None
+    itself = intransitivity(np.append(first, 1), np.append(second, 1), np.ones(4), seed=0)
+    assert itself == circle, "a segment is not better than itself"
 
 
 def test_a_pair_judged_twice_counts_with_its_mean() -> None:
