@@ -138,6 +138,27 @@ def test_asking_continues_while_accuracy_rises() -> None:
     assert settled[-1]
 
 
+def test_asking_ends_once_no_later_round_is_more_accurate() -> None:
+    rule = StoppingRule(EMBEDDINGS, StopParams(rule="accuracy", patience=2, tolerance=0.01))
+    first = np.tile(np.arange(40), 3)
+    held_out = Labels(first, first + 40, np.repeat([1.0, 1.0, 0.5], 40))
+    settled = []
+    for right in (20, 30, 20, 10):  # of 40 pairs; the others have equal utilities
+        rule._posterior = _Fixed((np.arange(SIZE) < right).astype(np.float64))  # type: ignore[assignment]
+        settled.append(rule.after_round(held_out, held_out))
+    assert settled == [False, False, False, True], "the third is less accurate than the second, not than the first"
+    assert rule.state == "agreement with the labels 0.62 on 80 held-out pairs, -0.125 at best in 2 rounds"
+
+
+def test_asking_ends_once_the_order_has_stayed_for_as_many_rounds_as_patience() -> None:
+    rule = StoppingRule(EMBEDDINGS, StopParams(rule="rank", patience=2))
+    settled = []
+    for sign in (1, 1, -1, -1, -1):
+        rule._posterior = _Fixed(sign * PLANTED)  # type: ignore[assignment]
+        settled.append(rule.after_round(Labels.empty(), Labels.empty()))
+    assert settled == [False, False, False, False, True], "consecutive rounds"
+
+
 def test_a_round_is_never_all_held_out() -> None:
     rounds = make(
         sampler="nearby", n_pairs=10, round_pairs=4, stop={"rule": "accuracy", "patience": 99, "held_out": 0.95}
