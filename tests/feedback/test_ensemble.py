@@ -92,6 +92,8 @@ def test_a_mean_at_the_end_of_the_tie_band_is_a_tie() -> None:
     votes: list[tuple[Status, float | None]] = [("ok", 1.0), ("ok", 0.5)]
     assert voted([1, 1], votes, 0.25) == ("tie", 0.5)
     assert voted([1, 1], votes, 0.2) == ("ok", 0.75)
+    split: list[tuple[Status, float | None]] = [("ok", 0.0)] * 3 + [("ok", 1.0)]
+    assert voted([0.1, 0.1, 0.1, 0.3], split, 0.0) == ("tie", 0.5), "although 0.1 + 0.1 + 0.1 is above 0.3 in floats"
 
 
 def test_weights_and_the_tie_band() -> None:

@@ -61,17 +61,30 @@ def test_intervals_of_differences_cover_as_often_as_they_say(n: int) -> None:
 
 def test_few_pairs_do_not_make_one_judge_better() -> None:
     equal, behind = leaderboard([answering([True] * 5, name) for name in "ab"], BETTER[:5])
+    assert equal["model"] == "a", "the order of the entries"
     low, high = behind["difference_ci95"]
     assert (equal["difference_ci95"], behind["difference"]) == ([0.0, 0.0], 0.0)
     assert low < -0.3
     assert high > 0.3
     three_of_ten = [answering([True] * 10, "best"), answering([False] * 3 + [True] * 7, "other")]
-    assert leaderboard(three_of_ten, BETTER[:10])[1]["as_good_as_best"], "McNemar's exact test: p = 0.25"
+    other = leaderboard(three_of_ten, BETTER[:10])[1]
+    assert other["as_good_as_best"], "McNemar's exact test: p = 0.25"
+    assert other["difference_ci95"] == pytest.approx([-0.0867, 0.5867], abs=1e-4), "3 + 1 and 0 + 1 of 10 + 2"
 
 
-def test_ties_and_missing_answers_are_not_right() -> None:
-    judged = [Judgement("tie", 0.5), Judgement("abstain", None), Judgement("api_failed", None), Judgement("ok", 0.6)]
-    (row,) = leaderboard([Entry("m", None, None, judgements=judged)], [True] * 4)
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_intervals_of_differences_stay_within_their_range(n: int) -> None:
+    halves = [answering([i % 2 == wrong for i in range(n)], str(wrong)) for wrong in (0, 1)]
+    for entries in (halves, [answering([True] * n, "right"), answering([False] * n, "wrong")]):
+        low, high = leaderboard(entries, BETTER[:n])[1]["difference_ci95"]
+        assert -1 <= low < high <= 1
+
+
+@pytest.mark.parametrize("first_is_better", [True, False])
+def test_ties_and_missing_answers_are_not_right(first_is_better: bool) -> None:
+    right = Judgement("ok", 0.6 if first_is_better else 0.4)
+    judged = [Judgement("tie", 0.5), Judgement("abstain", None), Judgement("api_failed", None), right]
+    (row,) = leaderboard([Entry("m", None, None, judgements=judged)], [first_is_better] * 4)
     assert (row["accuracy"], row["ties"], row["unlabelled"]) == (0.25, 0.25, 0.5)
 
 

@@ -136,7 +136,7 @@ def _behind(best: BoolArray, own: BoolArray, *, is_best: bool) -> Row:
     n = len(best)
     p, q = ((int(one.sum()) + 1) / (n + 2) for one in (best & ~own, own & ~best))
     half = Z * math.sqrt((p + q - (p - q) ** 2) / (n + 2))
-    low, high = (0.0, 0.0) if is_best else (max(-1.0, p - q - half), min(1.0, p - q + half))
+    low, high = (0.0, 0.0) if is_best else (p - q - half, min(1.0, p - q + half))
     return {
         "difference": float(best.mean() - own.mean()),
         "difference_ci95": [low, high],
