@@ -63,6 +63,17 @@ def test_a_gate_compares_the_bound_of_the_interval() -> None:
     assert checked(gates, {"swap_consistency": rate(700, 1000)}).refusals
 
 
+def test_a_bound_at_the_limit_passes() -> None:
+    gates = GateParams(min_swap_consistency=0.8, max_intransitive=0.1)
+    at_limits = {"swap_consistency": [0.6, 0.8], "intransitivity": [0.1, 0.3]}
+    assert checked(gates, {name: {"value": 0.5, "ci95": ends, "of": 9} for name, ends in at_limits.items()}) == Checked(
+        limits={
+            "swap_consistency": {"gate": "min_swap_consistency", "low": 0.8, "high": 1.0, "passed": True},
+            "intransitivity": {"gate": "max_intransitive", "low": 0.0, "high": 0.1, "passed": True},
+        }
+    )
+
+
 def test_all_errors_are_reported() -> None:
     bad = {**GOOD, "parse_rate": rate(10, 100), "intransitivity": rate(30, 100)}
     parsed, circles = checked(STRICT, bad).refusals
@@ -135,7 +146,9 @@ def test_gates_that_do_not_apply_are_noted() -> None:
 
 
 def test_without_references_there_is_no_agreement() -> None:
-    (refusal,) = checked(GateParams(min_agreement=0.6), {}).refusals
+    found = checked(GateParams(min_agreement=0.6), {})
+    (refusal,) = found.refusals
+    assert found.notes == [], "it is not said twice"
     assert re.search(r"nothing to compare labels with, .*laurel annotate review", refusal)
 
 

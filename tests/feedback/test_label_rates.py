@@ -156,13 +156,13 @@ def test_a_calibrated_labeller_has_no_calibration_error() -> None:
         assert entry["ci95"][0] <= entry["observed"] <= entry["ci95"][1]
 
 
-def test_an_overconfident_labeller_has_a_calibration_error() -> None:
-    sure = np.full(5_000, 0.95)
-    found = compared(sure, np.full(5_000, 0.7))
-    assert found["calibration_error"] == pytest.approx(0.25, abs=0.02)
+@pytest.mark.parametrize(("said", "right_rate", "error"), [(0.95, 0.7, 0.25), (0.62, 0.9, 0.28)])
+def test_a_labeller_of_another_confidence_has_a_calibration_error(said: float, right_rate: float, error: float) -> None:
+    found = compared(np.full(5_000, said), np.full(5_000, right_rate))
+    assert found["calibration_error"] == pytest.approx(error, abs=0.02)
     (entry,) = found["calibration"]
-    assert entry["p"] == pytest.approx(0.95)
-    assert found["agreement"]["value"] == pytest.approx(0.7, abs=0.02)
+    assert entry["p"] == pytest.approx(said)
+    assert found["agreement"]["value"] == pytest.approx(right_rate, abs=0.02)
 
 
 def test_each_annotator_alone() -> None:
