@@ -4,7 +4,8 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Iterator
-from statistics import median
+from itertools import combinations, pairwise
+from statistics import median, pstdev
 
 import numpy as np
 import pytest
@@ -228,3 +229,94 @@ def test_a_round_of_information_does_not_ask_the_same_twice() -> None:
     first, second = sampler.propose(15)
     asked = {frozenset((a // 3, b // 3)) for a, b in zip(first.tolist(), second.tolist(), strict=True)}
     assert len(asked) >= 8, "of 15 pairs of kinds"
+
+
+def labels_of(size: int, n: int = 30) -> Labels:
+    """Labels of a planted linear utility, with ties."""
+    utilities = embeddings_of(size, 4) @ np.arange(4.0)
+    first, second = UnaskedPairs(size).draw(n, np.random.default_rng(3))
+    p = (utilities[first] > utilities[second]).astype(np.float64)
+    p[::10] = 0.5
+    return Labels(first, second, p)
+
+
+@pytest.mark.parametrize("n", [2, 20])
+def test_a_round_of_information_is_chosen_as_if_each_pair_were_answered_at_once(n: int) -> None:
+    """The slow obvious way: a belief about weights, conditioned on the answers one by one."""
+    embeddings, labels = embeddings_of(12, 4), labels_of(12)
+    found = Information(embeddings).choose(n, labels, UnaskedPairs(12), np.random.default_rng(5))
+    rng, posterior = np.random.default_rng(5), EmbeddingPosterior(embeddings)
+    first, second = UnaskedPairs(12).draw(66, rng)
+    posterior.fit(labels)
+    between = posterior.features[first] - posterior.features[second]
+    weights, covariance = np.linalg.lstsq(posterior.features, posterior.utilities, rcond=None)[0], posterior.covariance
+    chosen: list[int] = []
+    for _ in range(n):
+        mean, variance = between @ weights, np.einsum("pf,fg,pg->p", between, covariance, between)
+        score = posterior.likelihood.information(mean, variance)
+        best = max(set(range(66)) - set(chosen), key=lambda row: score[row])
+        chosen.append(best)
+        chance, up, down = (one[best] for one in posterior.likelihood.foreseen(mean, variance))
+        along = covariance @ between[best] / variance[best]  # of the weights' change, per change of the difference
+        weights = weights + along * (up if rng.random() < chance else -down)
+        covariance = covariance - np.outer(along, along) * (chance * up**2 + (1 - chance) * down**2)
+    assert [one.tolist() for one in found] == [first[chosen].tolist(), second[chosen].tolist()]
+
+
+def test_a_large_round_of_information_does_not_begin_with_the_same_pairs_in_succession() -> None:
+    """Where scores are only computed for every third pair, those in between are scaled down."""
+    embeddings = np.repeat(np.random.default_rng(2).normal(size=(6, 6)), 12, axis=0)
+    first, second = Information(embeddings).choose(150, Labels.empty(), UnaskedPairs(72), np.random.default_rng(0))
+    kinds = np.sort(np.stack([first // 12, second // 12]), axis=0)
+    assert (kinds[:, 1:30] == kinds[:, :29]).all(axis=0).sum() < 5, "of the first thirty pairs"
+
+
+def test_a_large_round_of_information_asks_every_pair_once_and_leaves_the_belief_as_it_was() -> None:
+    strategy = Information(embeddings_of(16, 4))
+    rounds_of = [strategy.choose(120, Labels.empty(), UnaskedPairs(16), np.random.default_rng(0)) for _ in range(2)]
+    check(*rounds_of[0], 16)
+    assert np.array_equal(*rounds_of)
+
+
+def test_disagreement_asks_where_members_differ_most() -> None:
+    embeddings, labels = embeddings_of(12, 4), labels_of(12)
+    first, second = Disagreement(embeddings).choose(5, labels, UnaskedPairs(12), np.random.default_rng(5))
+    rng, posterior = np.random.default_rng(5), EmbeddingPosterior(embeddings)
+    every = UnaskedPairs(12).draw(66, rng)
+    posterior.fit(labels)
+    members = posterior.members(labels, 5, rng)
+    spread = {
+        (a, b): pstdev(posterior.likelihood.p_first(members[:, a] - members[:, b]).tolist())
+        for a, b in np.stack(every).T.tolist()
+    }
+    assert list(zip(first.tolist(), second.tolist(), strict=True)) == sorted(spread, key=lambda pair: -spread[pair])[:5]
+
+
+def test_nearby_asks_about_similar_captions_at_first_and_then_about_neighbours_in_rank() -> None:
+    embeddings, labels = embeddings_of(12, 4), labels_of(12)
+    apart = {
+        pair: float(np.linalg.norm(embeddings[pair[0]] - embeddings[pair[1]])) for pair in combinations(range(12), 2)
+    }
+    first, second = Nearby(embeddings).choose(5, Labels.empty(), UnaskedPairs(12), np.random.default_rng(0))
+    assert list(zip(first.tolist(), second.tolist(), strict=True)) == sorted(apart, key=lambda pair: apart[pair])[:5]
+    posterior = EmbeddingPosterior(embeddings)
+    posterior.fit(labels)
+    order = np.argsort(posterior.utilities).tolist()
+    first, second = Nearby(embeddings).choose(21, labels, UnaskedPairs(12), np.random.default_rng(0))
+    found = list(zip(first.tolist(), second.tolist(), strict=True))
+    assert set(found[:11]) == set(pairwise(order))
+    assert set(found[11:]) == set(zip(order, order[2:], strict=False))
+
+
+def test_ranking_reckons_with_the_expected_answers_of_its_round() -> None:
+    """Pairs of a round share captions only once all are paired; each makes its captions' variances smaller."""
+    strategy = Ranking(8)
+    prior = CaptionPosterior(8)
+    first, second = strategy.choose(4, Labels.empty(), UnaskedPairs(8), np.random.default_rng(0))
+    assert sorted([*first.tolist(), *second.tolist()]) == list(range(8))
+    mean, variance = prior.differences(first, second)
+    chance, up, down = prior.likelihood.foreseen(mean, variance)
+    told = chance * up**2 + (1 - chance) * down**2  # of the difference's variance
+    np.testing.assert_allclose(
+        strategy._posterior.variance[first], prior.variance[first] - told * (prior.variance[first] / variance) ** 2
+    )

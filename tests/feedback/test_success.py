@@ -112,6 +112,10 @@ def test_a_judge_that_prefers_other_captions_fails_and_they_are_named(door_key: 
     off = check(found, GateParams(min_success_preferred=None))
     assert off.refusals == []
     assert len(off.warnings) == 1
+    mostly = {**found, "value": 0.6, "ci95": [0.53, 0.67], "of": 200}
+    assert check(mostly, GateParams(min_success_preferred=None)) == Checked(), (
+        "success is preferred more often than not"
+    )
 
 
 @pytest.mark.parametrize(
