@@ -173,6 +173,13 @@ def test_the_interval_of_an_improvement_holds_the_truth(name, n):
     assert (bounds[:, 1] - bounds[:, 0] > 0.2).all(), "an interval is never a point"
 
 
+def test_an_interval_of_an_improvement_contains_the_probability_and_turns_with_the_arms():
+    for p in (0.0, 0.025, 0.3, 0.5, 0.975):
+        low, high = improvement_interval(p, 10, 2)
+        assert 0 <= low <= p <= high <= 1
+        assert improvement_interval(1 - p, 2, 10) == pytest.approx((1 - high, 1 - low))
+
+
 @pytest.mark.parametrize("n", [5, 10])
 def test_the_interval_of_solved_seeds_holds_the_truth(n):
     for truth in np.linspace(0.01, 0.99, 99):

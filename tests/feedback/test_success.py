@@ -62,6 +62,7 @@ def test_success_is_compared_with_progress_and_other_captions(door_key: EnvAdapt
     assert sum(one.success_first for one in questions) == 8, "naming a side earns a half"
     assert asked(door_key) == questions
     assert asked(door_key, seed=1) != questions
+    assert [other in PROGRESS for other in others] != sorted((other in PROGRESS for other in others), reverse=True)
     assert len(asked(door_key, n=100)) == len(CAPTIONS) + len(PROGRESS), "each but once"
 
 
@@ -141,6 +142,17 @@ def test_answers_that_cannot_be_read_are_not_called_ties(door_key: EnvAdapter) -
     (warning,) = check(found).warnings
     assert "None of the 16 questions whether success at the task is better" in warning
     assert "neither text" not in warning
+
+
+def test_questions_that_the_budget_left_out_do_not_count(door_key: EnvAdapter) -> None:
+    class Spent(Judge):
+        def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
+            for number, question in enumerate(questions):
+                right = float("goal" in question.first)
+                yield Judgement("ok", right) if number < 10 else Judgement("unasked", None)
+
+    found = ask_success(Spent(lambda q: 0.5), asked(door_key))
+    assert (found["value"], found["of"], found["questions"], "failed" in found) == (1.0, 10, 10, False)
 
 
 def test_a_tie_is_not_above_success(door_key: EnvAdapter) -> None:
