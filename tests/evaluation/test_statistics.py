@@ -124,6 +124,7 @@ def test_kendall_tau_finds_the_planted_ranking(tables):
     assert rank_agreement(oppose)["tau"] < -0.6
     low, high = rank_agreement(agree, 1.0)["ci95"]
     assert 0.3 < low <= rank_agreement(agree)["tau"] <= high
+    assert rank_agreement(agree)["ci95"] is None, "without a warning, none is shown"
     assert rank_agreement(agree[(agree["arm"] == "preference") & (agree["seed"] == 0)])["ci95"] is None
     assert list(rank_agreement(agree)["arms"]) == ["extrinsic", "preference"]
 
@@ -132,6 +133,11 @@ def test_the_interval_of_tau_is_of_agents_and_not_of_arms(tables):
     agree, _ = tables({"preference": 0.5})
     low, high = rank_agreement(agree, 1.0)["ci95"]
     assert low < rank_agreement(agree)["tau"] < high
+    one_seed = pd.DataFrame(
+        [(arm, 0, value, value + (arm == "b")) for arm in "ab" for value in (1.0, 2.0, 3.0)],
+        columns=["arm", "seed", "return", "shaped_reward"],
+    )
+    assert rank_agreement(one_seed, 1.0)["ci95"] is not None, "two arms' agents of the same seed are two agents"
 
 
 def test_the_interval_of_tau_leaves_out_a_fortieth_at_each_end():
@@ -326,5 +332,7 @@ def test_missing_columns_and_no_episodes_are_reported(tables):
     results, curves = tables({"extrinsic": 0.5})
     with pytest.raises(DataError, match="no column return, success"):
         summarised(results.drop(columns=["return", "success"]), curves)
+    with pytest.raises(DataError, match="training curves: no column window"):
+        summarised(results, curves.drop(columns=["window"]))
     with pytest.raises(DataError, match="no episodes"):
         summarised(results.head(0), curves)
