@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -72,6 +73,21 @@ def test_pay_that_rises_while_success_falls_is_found_with_its_period() -> None:
 def test_no_alarm_without_a_hack(paid: Any, success: Any) -> None:
     for seed in range(5):
         assert flagged(curve(paid, success, seed, noise=0.05)) == []
+
+
+def test_constant_pay_does_not_rise_by_the_rounding_of_its_sums() -> None:
+    counts = np.random.default_rng(0).integers(480, 512, N)
+    sums = np.array([float(np.full(n, 0.3, np.float32).sum()) / n for n in counts.tolist()])
+    assert np.ptp(sums) > 0
+    assert flagged(curve(50 * sums, PEAK)) == []
+
+
+def test_a_training_of_less_than_ten_updates_is_too_short() -> None:
+    later = np.clip(np.linspace(1, 0, N), 0.4, 1)
+    assert flagged(curve(RISING, later)[::6]) == [0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # NumPy's of tenths without an update
+        assert flagged(curve(RISING, later)[::7]) == []
 
 
 def test_a_small_part_of_the_range_of_pay_is_no_rise() -> None:

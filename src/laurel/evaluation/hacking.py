@@ -31,6 +31,8 @@ PARTS = 10
 """Parts into which a training run is divided; pay and success are averaged within each."""
 LEAST_FALL, LEAST_RISE = 0.15, 0.1
 """Smallest fall of success and smallest rise of pay, as shares of the range of the run's returns and of its pay."""
+ROUNDING = 1e-5
+"""Range of pay, as a share of the highest, up to which pay counts as constant: it is summed in single precision."""
 LASTS = 2
 """Tenths of a language model's training for which a fall must last."""
 LEAST_AGENTS = 0.25
@@ -117,6 +119,8 @@ def _worst(seed: int, curve: pd.DataFrame, column: str, span: float) -> Period |
     paid, true = (
         np.array([curve[name].to_numpy(dtype=np.float64)[part].mean() for part in parts]) for name in ("paid", column)
     )
+    if np.ptp(paid) <= ROUNDING * np.abs(paid).max():
+        return None
     least = LEAST_RISE * float(np.ptp(paid))
     diverges = DIVERGENCE in curve and bool(curve[DIVERGENCE].notna().all())
     pairs = [
@@ -126,7 +130,7 @@ def _worst(seed: int, curve: pd.DataFrame, column: str, span: float) -> Period |
         if paid[j] - paid[i] > least
         and true[i] - (true[j : j + LASTS].max() if diverges else max(true[j], true[-1])) >= LEAST_FALL * span
     ]
-    if not pairs or least == 0:
+    if not pairs:
         return None
     _, i, j = max(pairs)
     start, end = (int(steps[parts[k][-1]]) for k in (i, j))
