@@ -92,6 +92,10 @@ def test_an_arm_that_always_wins_has_a_finite_strength(arms: Any, results: pd.Da
     found = win_rates(certain, curves(), arms, 0)
     assert 400 < found["good"]["elo"]["value"] < 4000
     assert found["bad"]["wins"]["value"] == 0.0
+    two = {name: arms[name] for name in ("base", "good")}
+    strength = win_rates(certain, curves()[:10], two, 0)["good"]["elo"]["value"] / POINTS
+    prior = 1000 / POINTS  # the standard deviation: here the likelihood of the wins is as steep as the prior
+    assert EPISODES / (1 + np.exp(strength)) == pytest.approx(strength / prior**2, rel=0.01)
 
 
 def test_an_arm_that_always_wins_has_an_interval(arms: Any, results: pd.DataFrame) -> None:
@@ -137,6 +141,8 @@ def test_each_arm_meets_the_base_in_all_seeds_that_both_have(arms: Any, results:
     assert models["good"]["wins"] == alone["good"]["wins"]
     assert (models["good"]["wins"]["of"], models["bad"]["wins"]["of"]) == (120, 40)
     assert models["good"]["elo"]["value"] == pytest.approx(alone["good"]["elo"]["value"], abs=30)
+    widths = [found["good"]["elo"]["ci95"][1] - found["good"]["elo"]["ci95"][0] for found in (models, alone)]
+    assert widths[0] == pytest.approx(widths[1], rel=0.3), "over seeds, although the third arm has a single one"
     metrics = {"arms": {arm: {"seeds": own} for arm, own in seeds.items()}, "texts": models}
     heads, rows = text_columns(metrics) or ([], [])
     assert {row[0]: row[heads.index("seeds of both")] for row in rows} == {"base": "-", "good": "3", "bad": "1"}

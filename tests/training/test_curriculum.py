@@ -26,6 +26,9 @@ TASKS = ["MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0", "MiniGrid-DoorKey-5x5
 ENV = EnvParams(id="laurel/Tasks-v0", kwargs={"tasks": TASKS})
 
 
+PARAMS = CurriculumParams(rate=0.5, mastered=0.7, boring=0.01)
+
+
 @pytest.fixture(scope="module")
 def adapter() -> TasksAdapter:
     return tasks_of(adapter_for(ENV), "here")
@@ -33,17 +36,23 @@ def adapter() -> TasksAdapter:
 
 def test_averages_are_those_of_a_plain_loop(adapter: TasksAdapter) -> None:
     envs = make_vector(ENV, adapter, 2, 0)
-    curriculum = Curriculum(CurriculumParams(rate=0.5), adapter, envs, None)
+    curriculum = Curriculum(PARAMS, adapter, envs, np.array([[False, True, False]] + [[False] * 3] * 2))
     rollout = rollout_of(
         [[0, 0]] * 4, terminated=[[1, 0], [0, 0], [1, 0], [0, 1]], valid=[[1, 1], [0, 1], [1, 1], [1, 1]]
     )
     rollout.observation = np.zeros((5, 2, adapter.observation_size), dtype=np.uint8)
     rollout.observation[1:, 0, -1] = 2
-    rollout.extrinsic[:] = [[0.9, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.7]]
+    rollout.extrinsic[:] = [
+        [0.9, 0.0],
+        [9.9, 0.0],
+        [0.0, 0.0],
+        [0.0, 0.7],
+    ]  # the second of the first environment is a reset
     curriculum.follow(rollout)
     rows = {row["task"]: row for row in curriculum.table.to_pylist()}
     # Empty-5x5 is won twice, DoorKey lost once: fast .5, .75 and slow .25, .5
     assert [rows[task]["episodes"] for task in TASKS] == [2, 0, 1]
+    assert {row["env_steps"] for row in rows.values()} == {8}
     assert [rows[task]["success"] for task in TASKS] == [0.75, 0.0, 0.0]
 
     def spread(p: float) -> float:
@@ -51,6 +60,8 @@ def test_averages_are_those_of_a_plain_loop(adapter: TasksAdapter) -> None:
 
     assert rows[TASKS[0]]["progress"] == pytest.approx(spread(0.75) - spread(0.5))
     assert rows[TASKS[0]]["chance"] == max(row["chance"] for row in rows.values())
+    assert [rows[task]["boring"] for task in TASKS] == [False, True, False], "next to Empty-5x5, which is mastered"
+    assert rows[TASKS[1]]["chance"] == pytest.approx(0.01 * rows[TASKS[2]]["chance"]), "both without progress"
     drawn = envs._singles[0].unwrapped.chances
     assert drawn.tolist() == [rows[task]["chance"] for task in TASKS]
     envs.close()
@@ -61,6 +72,12 @@ def test_boring_tasks_are_rarely_drawn() -> None:
     assert bored(np.array([0.6, 0.9, 0.0]), same, 0.5).tolist() == [True, False, False]
     assert not bored(np.array([0.4, 0.4, 0.0]), same, 0.5).any(), "nothing is done well yet"
     assert not bored(np.array([1.0, 1.0, 1.0]), None, 0.5).any()
+    chain = np.array([[False, True, False], [False, False, True], [False, False, False]])
+    assert bored(np.array([0.9, 0.8, 0.7]), chain, 0.5).tolist() == [False, True, False], (
+        "a boring one makes none boring"
+    )
+    back = np.array([[False, False], [True, False]])
+    assert not bored(np.array([0.9, 0.8]), back, 0.5).any(), "a better one is visited first, and stays interesting"
     found = task_probabilities(np.zeros(3), np.array([0.001, 1.0, 1.0]))
     assert found.sum() == pytest.approx(1)
     assert found[0] < 0.001
