@@ -28,7 +28,6 @@ from laurel.evaluation.formats import counted, number, steps
 from laurel.evaluation.hacking import Hacked
 from laurel.evaluation.label_report import KEYS, examples, kappa, status_in_words
 from laurel.evaluation.side_by_side import judges, learned_rewards, members
-from laurel.evaluation.statistics import LOW_TAU
 from laurel.evaluation.style import DARK, strokes, styles
 from laurel.evaluation.summary import (
     asked_columns,
@@ -41,7 +40,7 @@ from laurel.evaluation.summary import (
     text_columns,
 )
 from laurel.evaluation.verdict import Headline, headline
-from laurel.evaluation.words import flat, in_words, key_in_words
+from laurel.evaluation.words import flat, in_words, instead_of_captions, key_in_words, rank_warning
 from laurel.rewards.method import Program
 from laurel.training.credit import THIRDS
 
@@ -138,7 +137,7 @@ class ReportContent:
 def render(content: ReportContent) -> str:
     """Return the report as one HTML document."""
     arms = content.metrics["arms"]
-    instead = _instead_of_captions(content.rank)
+    instead = instead_of_captions(content.rank)
     if content.vocabulary is None and content.rank and content.rank["tau"] is None:
         # a reward that is equal in every episode, as novelty may be, ranks nothing
         reward = {key: value for key, value in (content.reward or {}).items() if key != "kendall_tau_vs_return"}
@@ -177,7 +176,7 @@ def render(content: ReportContent) -> str:
         animation=_data_uri(content.animation) if content.animation else None,
         captions=_captions(content.vocabulary),
         instead_of_captions=instead,
-        warning=_rank_warning(content.rank),
+        warning=rank_warning(content.rank),
         thirds=THIRDS,
         models=text_columns(content.metrics),
         distance_steps=MOST_STEPS,
@@ -235,40 +234,10 @@ def _own_notes(content: ReportContent) -> list[str]:
     if single:
         which = "Every arm" if len(single) == len(content.metrics["arms"]) else ", ".join(single)
         notes.append(f"{which} has a single seed: no interval can be given, and a difference may be luck.")
-    warning = _rank_warning(content.rank)
+    warning = rank_warning(content.rank)
     if warning:
         notes.append(warning)
     return notes
-
-
-def _instead_of_captions(rank: Mapping[str, Any] | None) -> str:
-    """Say why there is no table of the captions' rewards."""
-    if rank is None:
-        return "There is no learned reward in this run."
-    none = "The reward that scores episodes has no table of captions"
-    return (
-        f"{none}." if rank["tau"] is not None else f"{none}; its sums, or the returns, are the same in every episode."
-    )
-
-
-def _rank_warning(rank: Mapping[str, Any] | None) -> str:
-    """Warn if the learned reward does not rank episodes as the environment does."""
-    if rank is None:
-        return ""
-    tau = rank["tau"]
-    if tau is None:
-        return "The learned reward or the true return is the same in every episode, so their ranks cannot be compared."
-    if tau >= LOW_TAU:
-        return ""
-    low, high = rank.get("ci95") or (None, None)
-    interval = "" if low is None else f" [{number(low)}, {number(high)}]"
-    less = tau < 0 if high is None else high < 0
-    what = "return less" if less else "hardly return more"
-    return (
-        f"Episodes with more of the learned reward {what} (Kendall's tau {number(tau)}{interval}). The reward is "
-        "summed over an episode, so a long failure may earn more than a quick success. The comparisons of the arms "
-        "show whether agents trained on it do better."
-    )
 
 
 def _distances(found: Mapping[str, Matrix]) -> dict[str, list[tuple[str, list[str]]]]:

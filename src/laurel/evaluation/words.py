@@ -1,4 +1,4 @@
-"""Keys and values of nested figures, in words for a reader."""
+"""Keys and values of nested figures, and what the ranks of a reward mean, in words for a reader."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from laurel.evaluation.formats import NONE, number
+from laurel.evaluation.statistics import LOW_TAU
 
 NAMES = {
     "brier": "mean squared difference from held-out labels (Brier score, if all labels are certain)",
@@ -59,3 +60,33 @@ def flat(mapping: Mapping[str, Any] | None, leave_out: Sequence[str] = ()) -> It
             yield from ((f"{key_in_words(key)}: {name}", inner) for name, inner in flat(value))
         else:
             yield key_in_words(key), value
+
+
+def instead_of_captions(rank: Mapping[str, Any] | None) -> str:
+    """Say why there is no table of the captions' rewards."""
+    if rank is None:
+        return "There is no learned reward in this run."
+    none = "The reward that scores episodes has no table of captions"
+    return (
+        f"{none}." if rank["tau"] is not None else f"{none}; its sums, or the returns, are the same in every episode."
+    )
+
+
+def rank_warning(rank: Mapping[str, Any] | None) -> str:
+    """Warn if the learned reward does not rank episodes as the environment does."""
+    if rank is None:
+        return ""
+    tau = rank["tau"]
+    if tau is None:
+        return "The learned reward or the true return is the same in every episode, so their ranks cannot be compared."
+    if tau >= LOW_TAU:
+        return ""
+    low, high = rank.get("ci95") or (None, None)
+    interval = "" if low is None else f" [{number(low)}, {number(high)}]"
+    less = tau < 0 if high is None else high < 0
+    what = "return less" if less else "hardly return more"
+    return (
+        f"Episodes with more of the learned reward {what} (Kendall's tau {number(tau)}{interval}). The reward is "
+        "summed over an episode, so a long failure may earn more than a quick success. The comparisons of the arms "
+        "show whether agents trained on it do better."
+    )
