@@ -8,10 +8,17 @@ import pytest
 import torch
 from local_asking import DIGITS, SHARED, scores
 
+from laurel.envs import adapter_for
+from laurel.feedback.annotator import Pair
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.chat_annotator import ChatAnnotator
+from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.llm.chat import RefusedError
 from laurel.llm.local_chat import LocalChat, load_local
 from laurel.llm.local_model import identity_here
-from laurel.params.judges import HuggingFaceParams
+from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.judges import HuggingFaceParams, LanguageModelParams
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +56,24 @@ def test_its_answers_are_not_taken_for_those_of_the_model_alone(tiny_llama: Path
     assert alone is not None
     assert adapted is not None
     assert adapted.revision.startswith(f"{alone.revision} adapter ")
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_labels_say_which_of_the_two_judged(
+    adapted: bool, tiny_llama: Path, trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    adapter = str(trained[0]) if adapted else None
+    judge = AnnotateParams(
+        annotator="huggingface",
+        huggingface=HuggingFaceParams(model=str(tiny_llama), adapter=adapter, device="cpu"),
+        language_model=LanguageModelParams(prompt="concise", responses=tmp_path / "responses"),
+    )
+    kind, door_key = kind_of(judge), adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+    expected = f"{tiny_llama} with adapter {adapter}" if adapted else str(tiny_llama)
+    assert isinstance(kind, ChatAnnotator)
+    question = PairQuestion(load_prompt("concise"), door_key)
+    named = [kind.asker(question).name, kind.estimate_of(question, [Pair("a", "b")]).annotator]
+    assert named == [f"{expected} (prompt concise {question.prompt.digest[:8]})"] * 2
 
 
 def test_a_damaged_adapter(tiny_llama: Path, trained: tuple[Path, Path], tmp_path: Path) -> None:

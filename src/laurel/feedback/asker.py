@@ -116,6 +116,7 @@ class Asker(Generic[Item, Value]):
         price: of the model's tokens; None where it is unknown.
         gives_up: whether to stop if all of the first answers are unreadable.
         budget: of the stage, told of each answer.
+        model_name: the model's name for a reader; None: that of its identity.
     """
 
     def __init__(
@@ -129,9 +130,11 @@ class Asker(Generic[Item, Value]):
         price: Price | None = None,
         gives_up: bool = True,
         budget: Budget | None = None,
+        model_name: str | None = None,
     ) -> None:
         steered = f', goal "{question.goal}"' if question.goal else ""
-        self.name = f"{model.identity.model} (prompt {question.prompt.label} {question.prompt.digest[:8]}{steered})"
+        who = model_name or model.identity.model
+        self.name = f"{who} (prompt {question.prompt.label} {question.prompt.digest[:8]}{steered})"
         """Name of the model and the prompt: provenance of every answer."""
         self.votes = votes
         self.question = question

@@ -51,7 +51,7 @@ class ChatAnnotator(AnnotatorKind):
 
     @property
     def model_name(self) -> str:
-        """The model's name; checks before a run read it, so a kind should not look at the weights for it."""
+        """The model's name for a reader; checks before a run read it, so a kind should not look at weights for it."""
         return self.identity()[0].model
 
     @abstractmethod
@@ -168,7 +168,17 @@ class ChatAnnotator(AnnotatorKind):
         if budget.params.limited:
             model = BudgetedChat(model, budget, price)
         votes, gives_up = self.params.language_model.votes, self.params.max_failure_rate < 1
-        return Asker(model, self.sampling, question, store, votes=votes, price=price, gives_up=gives_up, budget=budget)
+        return Asker(
+            model,
+            self.sampling,
+            question,
+            store,
+            votes=votes,
+            price=price,
+            gives_up=gives_up,
+            budget=budget,
+            model_name=self.model_name,
+        )
 
     def answers(
         self, question: Question[Item, Value], items: Sequence[Item], asking: str, account: Account
@@ -283,8 +293,8 @@ class ChatAnnotator(AnnotatorKind):
         most_output = sum(max(longest_answer(request), usual.longest or 0) for request in to_ask) if writes else 0
         minutes, minutes_by = self._minutes(len(to_ask), input_tokens + most_output, usual.seconds)
         return Estimate(
-            annotator=f"{identity.model} (prompt {prompt.name} {prompt.digest[:8]})",
-            model=identity.model,
+            annotator=f"{self.model_name} (prompt {prompt.name} {prompt.digest[:8]})",
+            model=self.model_name,
             pairs=len(items) + identical,
             identical=identical,
             distinct=len(requests),

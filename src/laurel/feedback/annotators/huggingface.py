@@ -46,7 +46,9 @@ class HuggingFaceKind(ChatAnnotator):
 
     @property
     def model_name(self) -> str:
-        return self.section.model
+        """The model, and the adapter that makes another judge of it."""
+        tuned = f" with adapter {self.section.adapter}" if self.section.adapter else ""
+        return f"{self.section.model}{tuned}"
 
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
         from laurel.llm.local_chat import load_local
