@@ -168,19 +168,20 @@ def is_ours(kind: type) -> bool:
     return kind.__module__.startswith("laurel.")
 
 
-def packages_of(names: Collection[str], *, every: Collection[str] = ()) -> dict[str, Path]:
+def packages_of(names: Collection[str], *modules: str) -> dict[str, Path]:
     """Return the code of the other packages that add kinds of these names, without importing it.
 
     Args:
-        every: groups of entry points whose packages count whatever the names of their kinds.
+        modules: whose packages count, too, if they add any kind.
 
     Returns:
         Name of a package or module -> its folder or file. Of a namespace package, which has no `__init__.py`, it is
         the folder with the plug-in's module.
     """
     found: dict[str, Path] = {}
+    packages = {module.partition(".")[0] for module in modules}
     for entry in _entries():
-        if entry.name in names or entry.group in every:
+        if entry.name in names or entry.module.partition(".")[0] in packages:
             found |= _code_of(entry.module)
     return found
 

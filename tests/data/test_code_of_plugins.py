@@ -36,9 +36,11 @@ def test_others_do_not_count() -> None:
 
 
 @pytest.mark.usefixtures("examples")
-def test_adapters_count_wherever_there_is_an_environment() -> None:
-    """Its id finds them, not the name of their entry point."""
+def test_an_adapter_counts_where_it_describes_the_environment() -> None:
+    """Its id finds it, not the name of its entry point."""
     assert "laurel_examples/pendulum.py" in code_of_plugins({"env": {"id": "Pendulum-v1"}})
+    assert code_of_plugins({"env": {"id": "CartPole-v1"}}) == {}
+    assert code_of_plugins({"env": {"id": "gone:Away-v0"}}) == {}, "whoever makes it says so"
 
 
 @pytest.mark.parametrize(

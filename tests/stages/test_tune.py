@@ -122,7 +122,7 @@ def test_candidates_tried_in_separate_steps_give_the_same_best(searched: Project
     assert not (tmp_path / "x").exists()
 
 
-def test_another_study_under_the_same_name(searched: Project) -> None:
+def test_another_study_under_the_same_name(searched: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"was begun with steps 512, but it is 600\. Name another one with --study"):
         searching(searched, trials=3, steps=600)
     project = Project(searched.path)
@@ -132,6 +132,9 @@ def test_another_study_under_the_same_name(searched: Project) -> None:
         tune.run(beta, **project.inputs("train-agents"), output=project.path / "x", search=given)
     own = changed(project.params, shaping={"intrinsic": 0.5})  # what is searched may differ
     tune.run(own, **project.inputs("train-agents"), output=project.path / "own", search=given)
+    monkeypatch.setattr(tune, "contents_named", lambda used: {"mine.py": "b"})
+    with pytest.raises(DataError, match=r'was begun with files\.mine\.py null, but it is "b"'):
+        tune.run(own, **project.inputs("train-agents"), output=project.path / "mine", search=given)
 
 
 def test_seeds_are_not_those_of_the_evaluation(rewarded: Project) -> None:

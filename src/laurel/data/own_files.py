@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from laurel.data.digests import digest_file
 from laurel.data.manifest import stamp_directory
+from laurel.errors import LaurelError
 from laurel.plugins import packages_of
-
-ADAPTERS = ("laurel.envs",)
-"""Group of entry points whose names params do not give: an environment's id finds its adapter."""
 
 
 def named_files(content: Any) -> dict[str, str]:
@@ -34,13 +33,12 @@ def named_files(content: Any) -> dict[str, str]:
 
 
 def code_of_plugins(content: Any) -> dict[str, str]:
-    """Return file -> digest for the other packages that add the kinds which parameters name, or adapters.
+    """Return file -> digest for the other packages that add the kinds which parameters name, or the adapter.
 
     Files are named with their package, such as `my_method/reward.py`, since packages lie elsewhere on each machine.
     """
     found: dict[str, str] = {}
-    adapters = ADAPTERS if isinstance(content, Mapping) and "env" in content else ()
-    for name, place in packages_of(set(texts(content)), every=adapters).items():
+    for name, place in packages_named(content).items():
         below = "**/*" if (place / "__init__.py").exists() else "*"
         root = Path(*name.split("."))
         for file in place.glob(below) if place.is_dir() else [place]:
@@ -50,23 +48,34 @@ def code_of_plugins(content: Any) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def packages_named(content: Any) -> dict[str, Path]:
+    """Return the other packages that add the kinds which parameters name, or the adapter: name -> folder or file."""
+    from laurel.envs import adapter_module
+
+    modules = []
+    if isinstance(content, Mapping) and "env" in content:
+        with suppress(LaurelError):  # whoever makes the environment says what is wrong
+            modules.append(adapter_module(content["env"]["id"]))
+    return packages_of(set(_texts(content)), *modules)
+
+
 def contents_named(content: Any) -> dict[str, str]:
     """Return file -> digest for all that parameters name and that may change under the same name, without folders."""
     files = {file: digest for file, digest in named_files(content).items() if Path(file).is_file()}
     return files | code_of_plugins(content)
 
 
-def texts(content: Any) -> Iterator[str]:
+def _texts(content: Any) -> Iterator[str]:
     """Yield all texts among parameters, keys included."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, Mapping):
         yield from map(str, content)
         for value in content.values():
-            yield from texts(value)
+            yield from _texts(value)
     elif isinstance(content, list):
         for value in content:
-            yield from texts(value)
+            yield from _texts(value)
 
 
 def exists(path: Path) -> bool:

@@ -34,6 +34,7 @@ __all__ = [
     "Transition",
     "Transitions",
     "adapter_for",
+    "adapter_module",
     "adapter_of",
     "make_reference",
     "modules_of",
@@ -134,6 +135,12 @@ def words_of(env_id: str, kwargs: Mapping[str, Any]) -> str:
     """
     _import_module_of(env_id)
     return _adapter_class(_bare(env_id)).described_by(kwargs)
+
+
+def adapter_module(env_id: str) -> str:
+    """Return the module with an environment's adapter; errors as in `words_of`."""
+    _import_module_of(env_id)
+    return _adapter_class(_bare(env_id)).__module__
 
 
 def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:

@@ -11,9 +11,8 @@ from typing import Any
 
 import yaml
 
-from laurel.data.own_files import code_of_plugins, named_files, texts
+from laurel.data.own_files import code_of_plugins, named_files, packages_named
 from laurel.params import Params
-from laurel.plugins import packages_of
 from laurel.stages.pipeline import PLACES, Stage
 
 DVC_FILE = "dvc.yaml"
@@ -52,7 +51,7 @@ def unknown_to_dvc(params: Params, stages: Iterable[Stage], folder: Path) -> lis
             continue
         known = [folder / str(dep) for dep in entry.get("deps") or () if isinstance(dep, str)]
         used = stage.used(params)
-        packages = map(str, packages_of(set(texts(used))).values())
+        packages = map(str, packages_named(used).values())
         for file in (*_named(used, map(folder.__truediv__, _OUTPUTS)), *packages):
             if not any(Path(file).resolve().is_relative_to(dep.resolve()) for dep in known):
                 missing.setdefault(file, []).append(stage.name)

@@ -21,6 +21,7 @@ from laurel import __version__
 from laurel.data.directory import check_output, output_directory, without_limits
 from laurel.data.json_file import write_json
 from laurel.data.lineage import read_inputs
+from laurel.data.own_files import contents_named
 from laurel.data.usage import Usage
 from laurel.errors import DataError, ParamsError, TrainingError
 from laurel.llm.spending import shared_budget
@@ -75,6 +76,7 @@ def run(
     sweep = sweep_of(params, search)
     used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
+    files = contents_named(used)
     about = {
         **sweep.write(),
         "params": without_limits(used),
@@ -82,6 +84,7 @@ def run(
         "sampler": search.sampler,
         "prune": search.prune,
         "version": __version__,
+        **({"files": files} if files else {}),
     }
     check_output(output, STAGE)
     name = search.study or sweep.arm
