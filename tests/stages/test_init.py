@@ -45,9 +45,9 @@ def test_a_project_has_the_stages_of_the_repository(tmp_path: Path) -> None:
 
 
 def test_files_that_dvc_does_not_see_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], examples: Path
 ) -> None:
-    """After editing such a file, `dvc repro` has nothing to do."""
+    """After editing such a file, or another package's reward method, `dvc repro` has nothing to do."""
     init(tmp_path / "study")
     monkeypatch.chdir(tmp_path / "study")
     params = Path("params.yaml")
@@ -59,6 +59,13 @@ def test_files_that_dvc_does_not_see_are_named(
     assert main(["check"]) == 0
     assert "dvc repro does not see changes of mine.jinja: name it in dvc.yaml, as one of the deps of annotate, " in (
         capsys.readouterr().err
+    )
+    params.write_text(params.read_text().replace("arms: [extrinsic, ", "arms: [{name: ahead, reward: forward}, "))
+    assert main(["check"]) == 0
+    package = examples / "laurel_examples"
+    assert (
+        f"dvc repro does not see changes of {package}: name it in dvc.yaml, as one of the deps of train-reward, "
+        in (capsys.readouterr().err)
     )
 
 
