@@ -69,7 +69,10 @@ class LoadedReward:
         return self.stored.env
 
     def score(self, texts: Sequence[str]) -> FloatArray:
-        """Return the normalised rewards (N,) of N captions; the mean over collected captions is 0.
+        """Return the rewards (N,) of N captions.
+
+        They are normalised, so that their mean over collected captions is 0, unless the method has nothing to fit and
+        gives rewards as they are, as `oracle` does.
 
         Raises:
             DataError: the reward does not score single captions.
