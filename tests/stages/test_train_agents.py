@@ -100,15 +100,22 @@ def test_agents_that_never_began_to_learn_are_named(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "said"),
-    [("auto", "entirely on the GPU: MiniGrid-Empty-5x5-v0 ran there"), ("gymnasium", "-5x5-v0 ran on the CPU")],
+    ("changes", "said"),
+    [
+        ({}, "entirely on the GPU: MiniGrid-Empty-5x5-v0 ran there"),
+        ({"env.backend": "gymnasium"}, "-5x5-v0 ran on the CPU"),
+        (
+            {"agent.ppo.episodic": False},
+            "-5x5-v0 ran on the CPU: environments run on the GPU only for PPO with an MLP, epi",
+        ),
+    ],
 )
 def test_what_ran_on_a_gpu_is_reported(
-    backend: str, said: str, project: Project, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], said: str, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stage believes that there is a GPU; its workers find none, and take the CPU."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    project.change({"agent.device": "auto", "env.backend": backend})
+    project.change({"agent.device": "auto", **changes})
     project.run("train-agents")
     (note,) = manifest(project)["notes"]
     assert said in note

@@ -56,7 +56,7 @@ def _notes_on_engines(arms: Sequence[Arm]) -> list[str]:
     notes = []
     for credit, names in trained.items():
         who = "The agents" if len(names) == len(arms) else f"Agents of {', '.join(names)}"
-        notes.append(f"{who} were trained by {credit}, not by Laurel's own.")
+        notes.append(f"{who} were trained by {credit}, not by one of Laurel's own algorithms.")
     if not all(engine.resumes_exactly for engine in engines.values()):
         notes.append(
             "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
@@ -71,7 +71,7 @@ def _notes_on_interest(arms: Sequence[Arm], annotate: AnnotateParams) -> list[st
     simulated = [
         name for name, judge in judges.items() if judge is not None and kind_of(annotate.of_judge(judge)).simulated
     ]
-    return [f"Which tasks are interesting was simulated in {', '.join(simulated)}."] if simulated else []
+    return [f"In {', '.join(simulated)} a simulated judge said which tasks are interesting."] if simulated else []
 
 
 def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> list[str]:
@@ -88,8 +88,8 @@ def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> l
         else:
             notes.append(
                 f"The agents' networks were trained on the GPU, but {adapter.env_id} ran on the CPU: environments run "
-                "on the GPU only for PPO with an MLP in CartPole and MiniGrid's DoorKey and Empty, with env.backend "
-                '"auto" and no env.kwargs.'
+                "on the GPU only for PPO with an MLP, episodic returns and no hints, in CartPole and MiniGrid's "
+                'DoorKey and Empty, with env.backend "auto" and no env.kwargs.'
             )
     return list(dict.fromkeys(notes))
 
