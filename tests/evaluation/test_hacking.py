@@ -223,7 +223,8 @@ def test_a_warning_about_sums_says_whose_reward_scored_the_episodes() -> None:
     played, arm = episodes("a", (1.0, True, 10.0), (0.0, False, 50.0), (0.0, False, 50.0)), arm_of_shaping()
     known = {"a": arm}, played.assign(seed=0), curve(RISING, RISING)
     (plain,), (said,) = (misleading_sums(arm, *known, whose) for whose in ("", "label set 1"))
-    assert said == f"{plain} Earnings are by the reward of label set 1, also of agents that were paid another one."
+    scored = "All episodes are scored by the reward of label set 1, also those of agents that were paid another one."
+    assert said == f"{plain} {scored}"
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -156,7 +156,7 @@ def test_too_little_gold() -> None:
     gates = GateParams(min_gold_pairs=30)
     for gold in ({}, {"gold": {"agreement": rate(20, 20)}}):
         (refusal,) = checked(gates, gold).refusals
-        assert re.search(r"(0|20) labels can be compared .* at least 30 are wanted", refusal)
+        assert re.search(r"(0|20) labels can be compared .* at least 30 are required", refusal)
     assert checked(gates, {"gold": {"agreement": rate(30, 30)}}).refusals == []
 
 

@@ -243,7 +243,7 @@ def test_an_example_is_shown_if_the_prompt_has_a_slot() -> None:
     assert worded(load_prompt("motif"), "a", "b", adapter)
     with pytest.raises(PromptError, match=r"prompt with_example: it shows an example, and Grid-v0 has none\. Give its"):
         worded(load_prompt("with_example"), "a", "b", adapter)
-    with pytest.raises(PromptError, match="is of the goal that Grid-v0 itself has, so no other can be chosen"):
+    with pytest.raises(PromptError, match="is about the goal of Grid-v0 itself, so no other goal can be chosen"):
         worded(load_prompt("with_example"), "a", "b", Grid(), "Turn around a lot.")
 
 

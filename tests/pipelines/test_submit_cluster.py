@@ -233,7 +233,7 @@ def test_a_run_is_started_once(laurel: Laurel, kubeflow: KubeflowServer) -> None
     attempts = len(kubeflow.of("create"))
     code, out, err = laurel("submit", "--image", IMAGE)
     assert (code, out.splitlines()[0]) == (0, "job:    r-9")
-    assert "note: this request was sent before; its run is still active; not submitted again." in err
+    assert "note: this request was sent before and its run is still active, so it is not submitted again." in err
     assert len(kubeflow.of("create")) == attempts
     asked = {json.loads(request.query["filter"][0])["predicates"][0]["stringValue"] for request in kubeflow.of("list")}
     assert asked == {sent["display_name"]}

@@ -116,7 +116,7 @@ def test_a_second_attempt_finds_the_run_of_the_first(laurel: Laurel, google: Ver
     code, out, err = submit(laurel)
     assert code == 0
     assert f"job:    {RUN}\n" in out
-    assert "its run is still active; not submitted again. To start another, add --again" in err
+    assert "its run is still active, so it is not submitted again. To start another run, add --again" in err
     assert len(google.of("create")) == 1
     assert submit(laurel, "--again")[0] == 0
     assert len(google.of("create")) == 2

@@ -116,7 +116,7 @@ def test_too_many_failures_are_reported_with_their_reasons(
 
     server.behave = lambda request, body: moody(request, body) or teacher(request, body)
     asking(project, server.url, **{"annotate.language_model.both_orders": False})
-    counts = r"because the annotator failed: [1-9]\d* had no answer, [1-9]\d* no readable answer, "
+    counts = r"because the annotator failed: [1-9]\d* had no answer, [1-9]\d* had no readable answer, "
     with pytest.raises(AnnotationError, match=counts + r"such as 'I like both, in a <way>\.', .*; at most 5\.0% are"):
         annotate.run(
             **STAGE["annotate"].given(project.params),

@@ -252,7 +252,9 @@ def test_settings_that_do_nothing_are_named(tmp_path: Path) -> None:
     (few,) = notes(tmp_path / "parts", {"collect.n_envs": 2000, "collect.parts": 2})
     assert "only 1,500 steps in all of each part" in few
     (weight,) = notes(tmp_path / "weight", {"arms": {"a": {"reward": {"preference": 0, "oracle": 1}}}})
-    assert weight.startswith("arms.a.reward gives preference the weight 0: it adds nothing, but is made all the same")
+    assert weight.startswith(
+        "arms.a.reward gives preference the weight 0: it adds nothing, but it is made all the same"
+    )
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,7 @@ def test_missing_answers_never_make_a_biased_model_certain(many: Project, server
 
     server.behave = lossy
     many.change({"annotate.gates": {"max_position_bias": None}})
-    words = r"\d+ too few answers, such as in only one .* orders, and [\d.]+% of \d+ answers are missing.*at most 5\.0%"
+    words = r"\d+ had too few answers, such as in .* orders, and [\d.]+% of \d+ answers are missing.*at most 5\.0%"
     with pytest.raises(AnnotationError, match=words):
         many.run("annotate")
     many.change({"annotate.max_failure_rate": 1.0})
@@ -327,7 +327,7 @@ def test_gold_is_compared_with_and_is_an_input(project: Project) -> None:
     gold = GoldFile(path, task_of(params.annotate, adapter_for(params.env)))
     texts = read_segments(project.output("caption")).texts
     gold.add(texts[0], texts[1], "first", "uniform")
-    with pytest.raises(AnnotationError, match="at least 2 are wanted"):
+    with pytest.raises(AnnotationError, match="at least 2 are required"):
         project.run("annotate")
     for other in range(2, len(texts)):
         gold.add(texts[0], texts[other], "first", "uniform")

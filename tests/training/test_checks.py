@@ -295,7 +295,9 @@ def test_check_reports_the_possible_bonus_once_rewards_exist(
     bound += "collected episode 0"
     said = [line for line in check_command(project, monkeypatch, capsys).splitlines() if "meeting" in line]
     assert len(said) == 1, "the other arm is paid nothing by the environment"
-    assert said[0].startswith(f"{bound}. Where agents collect captions instead, lower shaping.intrinsic or")
+    assert said[0].startswith(
+        f"{bound}. If agents collect captions instead of doing the task, lower shaping.intrinsic or"
+    )
     project.change({"shaping.intrinsic": 0.01})
     assert f"{bound}\n".replace("5.9", "0.59") in check_command(project, monkeypatch, capsys)
     project.change({"rewards.preference.ensemble": 4})

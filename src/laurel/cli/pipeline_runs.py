@@ -229,8 +229,8 @@ def _going_on(options: argparse.Namespace, backend: Any, body: dict[str, Any]) -
     if options.again or not (run := backend.running(body)):
         return None
     tell(
-        "note: this request was sent before; its run is still active; not submitted again. To start another, add "
-        "--again"
+        "note: this request was sent before and its run is still active, so it is not submitted again. To start "
+        "another run, add --again"
     )
     return str(run)
 

@@ -63,7 +63,7 @@ _MARKERS = ("None", "o", "s", "^", "D", "v")
 _STROKES = {
     "solid": "methods and the environment's own reward",
     "dashed": "controls and other methods that they are compared with",
-    "dash-dotted": "what knows more than a method may, such as hand-written progress, for reference",
+    "dash-dotted": "references that know more than a method may, such as hand-written progress",
     "dotted": "agents that are not trained: their level on fresh episodes",
 }
 BAND = 0.18

@@ -245,8 +245,8 @@ def _missing(gates: GateParams, quality: Mapping[str, Any]) -> list[str]:
     compared = quality.get("gold", {}).get("agreement", {"of": 0})["of"]
     if gates.min_gold_pairs is not None and compared < gates.min_gold_pairs:
         sentences.append(
-            f"{compared} labels can be compared with a person's on pairs chosen evenly, but at least "
-            f"{gates.min_gold_pairs} are wanted (annotate.gates.min_gold_pairs). Label more with {REVIEW}, and name "
+            f"{compared} labels can be compared with a person's on uniformly drawn pairs, but at least "
+            f"{gates.min_gold_pairs} are required (annotate.gates.min_gold_pairs). Label more with {REVIEW}, and name "
             "the file as annotate.gold."
         )
     if gates.min_agreement is not None and "agreement" not in quality.get(_source(quality)[0], {}):

@@ -162,8 +162,8 @@ class Prompt:
             )
         if self.takes_example and goal is not None:
             raise PromptError(
-                f"prompt {self.name}: its example is of the goal that {adapter.env_id} itself has, so no other can be "
-                "chosen. Leave the goal out, or choose another prompt."
+                f"prompt {self.name}: its example is about the goal of {adapter.env_id} itself, so no other goal can "
+                "be chosen. Leave the goal out, or choose another prompt."
             )
         if self.takes_example and adapter.example is None:
             raise PromptError(

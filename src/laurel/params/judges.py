@@ -175,8 +175,8 @@ class OpenAIParams(ChatSection):
     base_url: Annotated[str, AfterValidator(_address)] | None = None
     """Base URL of the server including its version, e.g. http://localhost:8000/v1; null: OpenAI's."""
     api_key_env: Annotated[str, AfterValidator(_variable)] = "OPENAI_API_KEY"
-    """Environment variable that holds the key, never the key itself. The key is sent to its issuer and to
-    servers that the user permits (`laurel.permissions`), this machine among them; over http only to this machine."""
+    """Environment variable that holds the key, never the key itself. The key is sent only to its issuer and to
+    servers that the user permits (`laurel.permissions`), on this machine, too; over http only to this machine."""
     temperature: NonNegative = 0.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 1.0
     max_tokens: Count = 512

@@ -188,7 +188,7 @@ def dataset_card(found: Described, labels: Mapping[str, Any], n_rows: int, left_
         f"{adapter.description} A caption says what happened in a step; a judge chose the better one of each pair.",
         _of_labels(labels),
         f"{n_rows:,} rows in TRL's columns (`prompt`, `chosen`, `rejected`); columns `laurel_...` say how sure a label "
-        f"is, and who judged. {left_out:,} pairs of which neither text is the better were left out.",
+        f"is, and who judged. {left_out:,} pairs without a preferred text were left out.",
         "## Captions",
         "\n".join(f"- {_plain(text)}" for text in texts[:EXAMPLES])
         + (f"\n\nand {len(texts) - EXAMPLES:,} more." if len(texts) > EXAMPLES else ""),

@@ -21,8 +21,8 @@ def idle_settings(params: Params) -> Iterator[str]:
     for arm in params.arms:
         for name in [name for name, weight in arm.reward.items() if arm.trained and not weight]:
             yield (
-                f"arms.{arm.name}.reward gives {name} the weight 0: it adds nothing, but is made all the same, and "
-                "whoever judges for it is asked. Leave it out to save that."
+                f"arms.{arm.name}.reward gives {name} the weight 0: it adds nothing, but it is made all the same, and "
+                "its judge is asked. Leave it out to save the time and cost."
             )
     yield from _shaping(params)
     for name, reward in params.rewards.items():

@@ -58,8 +58,8 @@ def _failures(
         return []
     reasons = {
         "api_failed": "had no answer",
-        "parse_failed": f"no readable answer{_unread(out)}",
-        "incomplete": "too few answers, such as in only one of the two orders",
+        "parse_failed": f"had no readable answer{_unread(out)}",
+        "incomplete": "had too few answers, such as in only one of the two orders",
     }
     why = [f"{statuses[status]} {reason}" for status, reason in reasons.items() if statuses[status]]
     listed = f": {', '.join(why)}" if why else ""

@@ -68,7 +68,9 @@ def misleading_sums(
     ]
     notes = misled(results, paid, return_range(curves, results)) if paid else []
     which = (
-        f" Earnings are by the reward of {scored_by}, also of agents that were paid another one." if scored_by else ""
+        f" All episodes are scored by the reward of {scored_by}, also those of agents that were paid another one."
+        if scored_by
+        else ""
     )
     return [note + which for note in notes]
 
@@ -108,7 +110,10 @@ def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> lis
         line = f"{of_arm}: meeting each of {once} once pays {most:.3g} in all; {best}"
         # the value of doing the task better; collection may never have met a sparse reward, often 1
         if most > arm.shaping.extrinsic * (spread or 1.0):
-            line += ". Where agents collect captions instead, lower shaping.intrinsic or set shaping.form: potential"
+            line += (
+                ". If agents collect captions instead of doing the task, lower shaping.intrinsic or set "
+                "shaping.form: potential"
+            )
         lines.append(line)
     return lines
 
