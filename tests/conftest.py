@@ -65,7 +65,11 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     install_examples(site)
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)  # beside where this package itself lies
+    laurel.envs._load_adapters.cache_clear()
     yield site
+    laurel.envs._load_adapters.cache_clear()
+    if pendulum := sys.modules.get("laurel_examples.pendulum"):
+        pendulum.PendulumAdapter.ids = ()  # or it would describe Pendulum-v1 in tests without the package, too
     for name in [name for name in sys.modules if name.partition(".")[0] == "laurel_examples"]:
         del sys.modules[name]
 

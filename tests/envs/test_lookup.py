@@ -279,15 +279,11 @@ def test_texts_that_a_users_adapter_cannot_read_are_warned_about(corridor, warni
     ]
 
 
-def test_adapters_of_another_package(examples):
-    laurel.envs._load_adapters.cache_clear()
-    try:
-        adapter = adapter_for(EnvParams(id="Pendulum-v1"))
-        assert isinstance(adapter, EnvAdapter)
-        assert (type(adapter).__name__, adapter.goal) == ("PendulumAdapter", "The pendulum points up.")
-    finally:
-        sys.modules["laurel_examples.pendulum"].PendulumAdapter.ids = ()
-        laurel.envs._load_adapters.cache_clear()
+@pytest.mark.usefixtures("examples")
+def test_adapters_of_another_package():
+    adapter = adapter_for(EnvParams(id="Pendulum-v1"))
+    assert isinstance(adapter, EnvAdapter)
+    assert (type(adapter).__name__, adapter.goal) == ("PendulumAdapter", "The pendulum points up.")
 
 
 def test_a_package_of_adapters_may_register_its_environment_too(monkeypatch, tmp_path):

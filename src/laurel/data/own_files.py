@@ -10,7 +10,7 @@ from typing import Any
 from laurel.data.digests import digest_file
 from laurel.data.manifest import stamp_directory
 from laurel.errors import LaurelError
-from laurel.plugins import packages_of
+from laurel.plugins import installed, packages_of
 
 
 def named_files(content: Any) -> dict[str, str]:
@@ -50,10 +50,10 @@ def code_of_plugins(content: Any) -> dict[str, str]:
 
 def packages_named(content: Any) -> dict[str, Path]:
     """Return the other packages that add the kinds which parameters name, or the adapter: name -> folder or file."""
-    from laurel.envs import adapter_module
+    from laurel.envs import ENTRY_POINTS, adapter_module
 
     modules = []
-    if isinstance(content, Mapping) and "env" in content:
+    if isinstance(content, Mapping) and "env" in content and installed(ENTRY_POINTS):
         with suppress(LaurelError):  # whoever makes the environment says what is wrong
             modules.append(adapter_module(content["env"]["id"]))
     return packages_of(set(_texts(content)), *modules)
