@@ -57,7 +57,7 @@ def test_a_failing_member_is_reported(project: Project, server: ChatServer) -> N
     members = [{"annotator": "scripted"}, {"annotator": "openai", "openai": {"model": "m", "base_url": server.url}}]
     project.change({**ENSEMBLE, "annotate.ensemble": {"members": members}})
     project.run("collect", "caption")
-    with pytest.raises(AnnotationError, match=r"min_parse_rate.*\n100.0% of 20 pairs have no label .* 20 too few"):
+    with pytest.raises(AnnotationError, match=r"min_parse_rate.*\n100.0% of 20 pairs have no label .* 20 had too few"):
         project.run("annotate")  # one of two is not an ensemble
     assert server.bodies
     project.change(
