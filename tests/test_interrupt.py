@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,43 @@ def test_a_terminated_command_leaves_no_files(tmp_path: Path, sent: signal.Signa
     assert said.endswith("laurel: stopped. Run the same command again to resume.\n")
     assert [path.name for path in place.parent.iterdir()] == [".trajectories.lock"]
     project.wait_until_left()
+
+
+class Watched:
+    """What a weak reference can point to."""
+
+
+def test_ctrl_c_where_python_ignores_exceptions_takes_effect_a_moment_later(capsys: pytest.CaptureFixture[str]) -> None:
+    """As in the callbacks of the import system, while modules are imported."""
+    watched = Watched()
+    ended = weakref.ref(watched, lambda _: press())
+    done = []
+
+    def work() -> None:
+        nonlocal watched
+        with terminated_like_ctrl_c():
+            del watched
+            done.append("ignored")
+            time.sleep(20)
+            done.append("lost")
+
+    hook = sys.unraisablehook
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert time.monotonic() - started < 15, "it did not wake the main thread"
+    assert done == ["ignored"]
+    assert ended() is None
+    assert sys.unraisablehook is hook
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_other_errors_that_python_ignores_are_shown_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda ignored: shown.append(ignored.exc_type))
+    watched = Watched()
+    ended = weakref.ref(watched, lambda _: 1 // 0)
+    with terminated_like_ctrl_c():
+        del watched
+    assert ended() is None
+    assert shown == [ZeroDivisionError]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ PARENT = "LAUREL_PARENT"
 """Environment variable: the process id of the command that started this one and waits for it."""
 WATCHED_SECONDS = 0.5
 """Pause before looking again whether it is there."""
+REPEATED_SECONDS = 0.1
+"""Pause before a signal whose exception Python ignored is sent again."""
 
 
 @contextmanager
@@ -29,7 +32,7 @@ def terminated_like_ctrl_c() -> Iterator[None]:
     comes when a terminal closes or a connection is lost, too, unless it is ignored, as with nohup.
 
     So open files are closed, temporary folders are removed, and worker processes end. Only the main thread receives
-    signals.
+    signals. A signal is sent again if Python ignores its exception, as it does within callbacks of the import system.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -45,10 +48,34 @@ def terminated_like_ctrl_c() -> Iterator[None]:
         stopping.append(HANGUP)
     before = [signal.signal(each, stop) for each in stopping]
     try:
-        yield
+        with _repeated_if_ignored():
+            yield
     finally:
         for each, handler in zip(stopping, before, strict=True):
             signal.signal(each, handler)
+
+
+@contextmanager
+def _repeated_if_ignored() -> Iterator[None]:
+    """Within the block, interrupt the main thread again if a KeyboardInterrupt was raised where Python ignores all
+    exceptions: in callbacks of weak references, such as the import system's, and in finalizers.
+    """
+    before = sys.unraisablehook
+    this = threading.get_ident()
+
+    def repeat(ignored: sys.UnraisableHookArgs) -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            before(ignored)
+            return
+        again = threading.Timer(REPEATED_SECONDS, _interrupt, [this])  # not at once, where it would be ignored, too
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = repeat
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def stop_with_parent() -> None:
@@ -147,6 +174,14 @@ def ctrl_c_noted(wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
         signal.signal(stopping, before)
         if pressed and (pressed == 1 or parent_process() is not None):  # otherwise a second one was raised
             signal.raise_signal(stopping)
+
+
+def _interrupt(main_thread: int) -> None:
+    """Send the main thread the signal that stops this process, also if it waits."""
+    if hasattr(signal, "pthread_kill"):  # Windows lacks it
+        signal.pthread_kill(main_thread, _stopping_signal())
+    else:
+        signal.raise_signal(_stopping_signal())
 
 
 def _stopping_signal() -> signal.Signals:
