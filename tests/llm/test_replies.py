@@ -264,3 +264,15 @@ def test_invalid_stored_fields_are_unknown_everywhere(tmp_path: Path) -> None:
     assert export_responses(path, tmp_path / "r.parquet") == 1
     (row,) = pq.read_table(tmp_path / "r.parquet").to_pylist()
     assert (row["text"], row["input_tokens"], row["cost_usd"]) == ("1", None, 0.0)
+
+
+def test_a_stream_that_was_not_asked_for_is_named() -> None:
+    streamed = (
+        b'data: {"object": "chat.completion.chunk", "choices": [{"delta": {"content": "1"}}]}\n\ndata: [DONE]\n\n'
+    )
+    found = read_reply(streamed, WRITE, 0.1)
+    assert isinstance(found, Failure)
+    assert "a stream of events, which was not asked for" in found.reason
+    cut = read_reply(b'{"choices": [', WRITE, 0.1)
+    assert isinstance(cut, Failure)
+    assert cut.reason == "the answer is not JSON, or incomplete"

@@ -18,7 +18,6 @@ from stopping import content, make_task, run
 import laurel
 from laurel.arrays import FloatArray
 from laurel.data.json_file import read_json
-from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, ParamsError, RefusedLabelsError
 from laurel.feedback.annotator import Judgement, Pair
@@ -357,39 +356,3 @@ def test_unsupported_questions_are_refused_before_training(tmp_path: Path) -> No
     params = parse_params(sb3, "a test")
     with pytest.raises(ParamsError, match="which only Laurel's own algorithms support"):
         check_agents(0, params.resolved_arms.values(), RewardContext.of(params), case.adapter)
-
-
-ONE = {"both_orders": False}
-ALONE, KNOWN = "without follow-ups", "at most 48 with known answers, which take"
-
-
-@pytest.mark.parametrize(
-    ("env_id", "form", "asking", "calls"),
-    [
-        ("CartPole-v1", "ranking", {}, f", which take 1,000 calls {ALONE}"),
-        ("FrozenLake-v1", "ranking", {}, f", which take 1,000 calls {ALONE}, and before that {KNOWN} 96"),
-        (
-            "FrozenLake-v1",
-            "ranking",
-            ONE,
-            f", which take 500 calls {ALONE}, and before that {KNOWN} 48",
-        ),
-        ("FrozenLake-v1", "retrieval", {"votes": 3}, f", which take 1,500 calls {ALONE}"),
-    ],
-)
-def test_calls_per_question_are_shown_next_to_the_questions(
-    tmp_path: Path, env_id: str, form: str, asking: dict[str, Any], calls: str
-) -> None:
-    """A budget counts calls, and a chat model is asked about a pair in both orders."""
-    judge = {"annotator": "openai", "openai": {"model": "m", "temperature": 1.0}, "language_model": asking}
-    content = {
-        **MINIMAL,
-        "env": {"id": env_id},
-        "arms": {"a": {"reward": "online"}},
-        "agent": {"seeds": [0, 1, 2], "steps": 1},
-    }
-    params = parse_params({**content, "annotate": {**judge, "feedback_seeds": 3}}, "a test")
-    context = RewardContext.of(params)
-    told = Online(OnlineParams.model_validate({"form": form})).estimate(context, None, adapter_for(params.env))
-    what = "pairs of captions" if form == "ranking" else "captions"
-    assert told == f"openai m is asked about {what} while agents are trained: 500 for each agent at most{calls}"

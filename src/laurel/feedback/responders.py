@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from laurel.data.asked import Asked
@@ -17,6 +18,7 @@ from laurel.feedback.annotator import Answer, Pair, Status, annotated, asked_of,
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import JUDGES_OF_TEXTS, ChatAnnotator
+from laurel.feedback.estimate import Estimate
 from laurel.feedback.online_quality import joined, packed, require_success_preferred
 from laurel.feedback.question_queue import Item, Shown, Verdict
 from laurel.feedback.questions.helpful import HelpfulQuestion
@@ -154,6 +156,24 @@ def _question(kind: ChatAnnotator, adapter: EnvAdapter, prompt: str | None, goal
     scores = getattr(kind.section, "mode", "generate") == "score"
     loaded = HelpfulQuestion.load_prompt(prompt or ("answer_only" if scores else "yes_no"))
     return HelpfulQuestion(loaded, adapter, goal, scored=kind.scored(loaded))
+
+
+def estimates(
+    shown: Shown,
+    annotate: AnnotateParams,
+    adapter: EnvAdapter,
+    texts: Sequence[str],
+    prompt: str | None,
+    goal: str | None,
+) -> list[Estimate]:
+    """Return, for each chat model among a judge's annotators, what it takes to ask about captions, or about pairs of
+    neighbours in the sequence.
+    """
+    kinds = [kind for kind in map(kind_of, annotate.voters) if isinstance(kind, ChatAnnotator)]
+    if shown == "pair":
+        pairs = [Pair(*pair) for pair in pairwise(texts)]
+        return [kind.estimate(adapter, pairs) for kind in kinds]
+    return [kind.estimate_of(_question(kind, adapter, prompt, goal), texts) for kind in kinds]
 
 
 def _voter(

@@ -25,6 +25,8 @@ _REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allow
 
 NO_COMPLETION = "the answer is not a chat completion"
 NO_CHOICE = "the answer has no choice"
+STREAMED = (b"data:", b"event:", b":")
+"""Beginnings of a stream of server-sent events."""
 LEAST_MASS = 0.01
 """Minimum total probability of the choices: with less, the model is about to write something else, and the
 probabilities of the choices are dominated by rounding."""
@@ -128,6 +130,10 @@ def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply | 
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
+        if content.lstrip().startswith(STREAMED):
+            return Failure(
+                "the answer is a stream of events, which was not asked for; turn streaming off at the server"
+            )
         return Failure("the answer is not JSON, or incomplete")
     return read_completion(answer, request, seconds)
 

@@ -16,6 +16,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.question_queue import Topic
 from laurel.feedback.success import aims_elsewhere, success_questions
+from laurel.llm.prices import in_words
 from laurel.params.annotation import AnnotateParams
 from laurel.params.rewards import OnlineParams, RewardParams
 from laurel.rewards.base import LearningReward, Reward
@@ -76,17 +77,39 @@ class Online(LearningMethod[OnlineParams]):
         asking = [voter.language_model for voter in voters if isinstance(kind_of(voter), ChatAnnotator)]
         each = sum(one.votes * (2 if own.form == "ranking" and one.both_orders else 1) for one in asking)
         calls = f", which take {each * own.questions:,} calls without follow-ups" if each else ""
+        calls += self._cost(judge, adapter) if each else ""
         known = context.annotate.feedback_seeds * self._known_answers(judge, adapter)
         if each and known:
             calls += f", and before that at most {known:,} with known answers, which take {each * known:,}"
         return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most{calls}"
 
+    def _cost(self, judge: AnnotateParams, adapter: EnvAdapter) -> str:
+        """Return the cost of an agent's questions as text, from those about listed captions; empty without any."""
+        from laurel.feedback.responders import estimates
+
+        own, listed = self.settings, self._listed(adapter)
+        if len(listed) < 2:
+            return ""
+        found = estimates("pair" if own.form == "ranking" else "caption", judge, adapter, listed, own.prompt, own.goal)
+        if not all(one.calls for one in found):
+            return ""  # the answers are stored, so it is unknown what others take
+        costs = [one.needs.most_cost for one in found]
+        if any(cost is None for cost in costs):
+            return " and cost an unknown amount"
+        shares = [one.distinct / one.pairs / one.calls for one in found]  # calls for a question, of those counted
+        most = own.questions * sum(cost * share for cost, share in zip(costs, shares, strict=True) if cost is not None)
+        return f" and cost {in_words(most)} at most if they are as long as those about listed captions"
+
+    @staticmethod
+    def _listed(adapter: EnvAdapter) -> list[str]:
+        """Return the distinct captions that the environment lists."""
+        return list(dict.fromkeys(text for text in map(adapter.describe, adapter.events()) if text))
+
     def _known_answers(self, judge: AnnotateParams, adapter: EnvAdapter) -> int:
         """Return how many questions with known answers a judge is asked first."""
         if self.settings.form != "ranking" or aims_elsewhere(judge, adapter):
             return 0
-        listed = [text for text in map(adapter.describe, adapter.events()) if text]
-        return len(success_questions(listed, adapter, judge.probe.success_questions, 0))
+        return len(success_questions(self._listed(adapter), adapter, judge.probe.success_questions, 0))
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.rewards.online_artefact import CONFIG
