@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -77,8 +78,6 @@ def run(
         EnvError: the algorithm does not fit the environment.
         DataError: an input is missing or damaged, or does not fit the others.
     """
-    from laurel.llm.served_sampling import servers
-    from laurel.pool import run_jobs
     from laurel.training.arms import topics
 
     seed, env, annotate, agent = sections["seed"], sections["env"], sections["annotate"], sections["agent"]
@@ -112,32 +111,22 @@ def run(
         modules = preload("train", env, every.values())
         judging = Judging(seed, context, topics(unfinished, context), modules)
         judging.answered = lambda: out.use_if_due(judging.used)
-        total = sum(steps_until(arm, part) for arm, _, _ in unfinished)
+        sources = Inputs(captions, preferences, reward, judge=judging.queue)
+        work = _Work(seed, context, unfinished, part, sources, agent.workers, modules)
+        whole = sum(steps_of(arm) for arm, _, _ in places)
+        infos = arm_infos(sections["arms"], sections["rewards"])
+        page = live(env.id, infos, places, whole - work.steps, whole) if live else None
         tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
             runs = AgentRuns(tracker, tracked, note) if tracked else None
-
-            def begun(job: Job) -> None:
-                if runs:
-                    _, _, agents, *_ = job.args
-                    runs.begin(agents)
-
-            whole = sum(steps_of(arm) for arm, _, _ in places)
-            infos = arm_infos(sections["arms"], sections["rewards"])
-            page = live(env.id, infos, places, whole - total, whole) if live else None
             if tracked:
                 tracker.end_killed(tracked, {run: at for left, (run, at) in killed.items() if not left.exists()})
             if page and tracked:
                 with suppress(*failures()):  # the training goes on without
                     tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
             with tracker.at_work(), runs or nullcontext(), page or nullcontext():
-                sampling = () if part and part.proposals else unfinished
-                served = servers(served_actors(arm for arm, _, _ in sampling).values())
                 try:
-                    with served, judging, progress(total, "train-agents", "steps") as advance:
-                        sources = Inputs(captions, preferences, reward, judge=judging.queue)
-                        jobs = _jobs(seed, context, unfinished, sources, part)
-                        run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
+                    work.do(judging, page, runs)
                 finally:
                     out.use(judging.usage)
                     out.usage = added(out.usage, of_all(used_by(place) for _, _, place in places))
@@ -161,18 +150,59 @@ def _judged_online(sections: TrainingSections) -> bool:
     return any(isinstance(one, LearningMethod) and one.asked_in_training() for one in methods)
 
 
-def _jobs(seed: int, context: RewardContext, agents: Sequence[Agent], sources: Inputs, part: Part | None) -> list[Job]:
-    """Return the processes that train agents."""
-    from laurel.training.arms import train_arms
+@dataclass(frozen=True)
+class _Work:
+    """Agents to be trained, and what the processes that train them need."""
 
-    return [
-        job_of(
-            ", ".join(f"{arm.name} seed {number}" for arm, number, _ in some),
-            train_arms if part is None else partial(train_arms, part=part),
-            (seed, context, some, sources),
-        )
-        for some in groups(agents, context.adapter)
-    ]
+    seed: int
+    context: RewardContext
+    agents: Sequence[Agent]
+    """Those that are not finished."""
+    part: Part | None
+    sources: Inputs
+    workers: int | None
+    modules: Sequence[str]
+    """What processes import first."""
+
+    @property
+    def steps(self) -> int:
+        """The environment steps that are left."""
+        return sum(steps_until(arm, self.part) for arm, _, _ in self.agents)
+
+    def do(self, judging: Judging, page: LivePage | None, runs: AgentRuns | None) -> None:
+        """Train the agents; errors as in `run`.
+
+        Args:
+            judging: answers questions meanwhile.
+            page: the page of learning curves.
+            runs: the agents' runs in MLflow.
+        """
+        from laurel.llm.served_sampling import servers
+        from laurel.pool import run_jobs
+
+        def begun(job: Job) -> None:
+            if runs:
+                _, _, agents, *_ = job.args
+                runs.begin(agents)
+
+        sampling = () if self.part and self.part.proposals else self.agents
+        served = servers(served_actors(arm for arm, _, _ in sampling).values())
+        with served, judging, progress(self.steps, "train-agents", "steps") as advance:
+            counted = page.counting(advance) if page else advance
+            run_jobs(self._jobs(), self.workers, counted, self.modules, begun)
+
+    def _jobs(self) -> list[Job]:
+        """Return the processes that train agents."""
+        from laurel.training.arms import train_arms
+
+        return [
+            job_of(
+                ", ".join(f"{arm.name} seed {number}" for arm, number, _ in some),
+                train_arms if self.part is None else partial(train_arms, part=self.part),
+                (self.seed, self.context, some, self.sources),
+            )
+            for some in groups(self.agents, self.context.adapter)
+        ]
 
 
 def job_of(name: str, work: Callable[..., None], args: tuple[int, RewardContext, Sequence[Agent], Inputs]) -> Job:
