@@ -219,6 +219,14 @@ def test_learning_starts_only_with_enough_steps() -> None:
     assert learner.learn(rollout).keys() == {"value", "q_value", "epsilon"}
 
 
+def test_learning_starts_with_a_full_memory_that_holds_fewer_steps() -> None:
+    """Every other row of episodes of one step is a reset, so that the memory never holds as many steps."""
+    params = SMALL.model_copy(update={"buffer_size": 64, "learning_starts": 48})
+    learner = learned(probe(OneStep), params, 12)
+    assert learner.replay.size < 48
+    assert learner.gradient_steps == 11 * 4
+
+
 def test_resets_are_not_learned_from() -> None:
     learner, rollout, _ = collected(probe(OneStep), SMALL.model_copy(update={"learning_starts": 1}))
     other = copy.deepcopy(learner)

@@ -67,7 +67,8 @@ class DQN(AdamLearner, Collecting):
     def learn(self, rollout: Rollout) -> Mapping[str, float]:
         self.replay.add(rollout)
         p = self.params
-        if self.replay.size < p.learning_starts:
+        # resets take up room, too, so that a full memory may hold fewer steps
+        if self.replay.size < p.learning_starts and not self.replay.full:
             return {"epsilon": self.epsilon}
         sums = torch.zeros(2, device=self.device)
         for _ in range(p.gradient_steps):

@@ -86,7 +86,7 @@ class Replay:
     """A ring of R rows, each a step of all N environments.
 
     Args:
-        capacity: minimum number of steps kept.
+        capacity: minimum number of steps kept, those that only begin an episode included.
         n_envs: N.
         n_steps: T of the rollouts that are added.
         alpha: exponent of the priorities with which steps are drawn (Schaul et al. 2016, arXiv 1511.05952, equation 1);
@@ -117,6 +117,11 @@ class Replay:
     def size(self) -> int:
         """Steps in the memory; resets are not steps."""
         return int(self.valid[self._filled_rows()].sum())
+
+    @property
+    def full(self) -> bool:
+        """Whether new steps replace the oldest ones."""
+        return self.filled == self.rows - 1
 
     def add(self, rollout: Rollout, *, set_priorities: bool = True) -> None:
         """Add a rollout, replacing the oldest steps.

@@ -143,9 +143,9 @@ class DQNParams(AlgorithmParams):
     """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     buffer_size: Count = 100_000
-    """Size of the replay buffer, in steps."""
+    """Size of the replay buffer, in steps; those that only begin an episode take up room, too."""
     learning_starts: Count = 1_000
-    """Steps before the first round of learning."""
+    """Steps before the first round of learning; with a full replay buffer it starts earlier."""
     target_every: Count = 30
     """Gradient steps between two updates of the target network."""
     double: bool = True
