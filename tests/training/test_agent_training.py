@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,15 @@ def test_rows_of_a_curve_are_joined_to_sums_means_and_the_last() -> None:
     first, second = {**own, "policy": 1.0, "value": None}, {**own, "env_steps": 2, "episodes": 3, "policy": 3.0}
     found = joined([first, {**second, "return_mean": 1.0, "value": 4.0}])
     assert found == {**own, "env_steps": 2, "episodes": 5, "return_mean": 1.0, "policy": 2.0, "value": 4.0}
+
+
+def test_an_update_that_learned_nothing_takes_no_figure_from_its_row_of_a_curve() -> None:
+    """Its metrics are missing or NaN."""
+    own = {"env_steps": 1, "episodes": 2, "window": 2, "return_mean": 0.5, "length_mean": None, "success_rate": None}
+    learned = {**own, "policy": 1.0, "explained_variance": math.nan, "value": math.nan}
+    found = joined([learned, {**own, "policy": 3.0, "explained_variance": 0.5, "value": math.nan}, own])
+    assert (found["policy"], found["explained_variance"]) == (2.0, 0.5)
+    assert math.isnan(found["value"]), "no update has one"
 
 
 def test_arms_with_the_same_seed_have_the_same_initial_weights(frozen_lake: EnvAdapter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ LANGUAGE = {
     "critic_rank": "Kendall's tau with those values",
 }
 """Columns of the curves of language models, each where an agent has it."""
+OF_EPISODES = {"env_steps", "episodes", "window", "return_mean", "success_rate", "length_mean"}
+"""Columns that are no means over an update."""
 
 
 def curve_schema(columns: Iterable[str]) -> pa.Schema:
@@ -52,14 +55,16 @@ def curve_schema(columns: Iterable[str]) -> pa.Schema:
 def joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Merge rows of a learning curve into one.
 
-    Episodes are summed, and means over an update are averaged. Means over the last episodes are those of the last row,
-    as are the environment steps.
+    Episodes are summed, and means over an update are averaged over those that have them: an update without a step or an
+    episode to learn from has none, or NaN. Means over the last episodes are those of the last row, as are the
+    environment steps.
     """
     last = dict(rows[-1])
     if len(rows) > 1:
         last["episodes"] = sum(row["episodes"] for row in rows)
-        for name in last.keys() - {"env_steps", "episodes", "window", "return_mean", "success_rate", "length_mean"}:
-            known = [row[name] for row in rows if row.get(name) is not None]
+        for name in set[str]().union(*rows) - OF_EPISODES:
+            values = [row[name] for row in rows if row.get(name) is not None]
+            known = [value for value in values if not math.isnan(value)] or values
             last[name] = sum(known) / len(known) if known else None
     return last
 
