@@ -72,7 +72,7 @@ def test_a_result_is_the_mean_over_seeds(tmp_path: Path) -> None:
 def test_failures_are_results(tmp_path: Path) -> None:
     silent = result_of(0, {}, [written(tmp_path / "seed-1", curve([None]))], 10)
     assert (silent.state, silent.score) == ("failed", None)
-    assert "No episode finished" in silent.note
+    assert silent.note == "No episode of an agent finished: raise --steps."
     half = [written(tmp_path / f"half-{i}", curve([value])) for i, value in enumerate([None, 1.0])]
     assert result_of(0, {}, half, 10).score is None, "nor is a score of one of two seeds"
     lost = tmp_path / "seed-2"
@@ -86,7 +86,16 @@ def test_a_failure_says_how_many_episodes_finished(tmp_path: Path) -> None:
     enough = curve([1.0, 1.0]).assign(episodes=[60, 60])
     agents = [written(tmp_path / f"seed-{i}", rows) for i, rows in enumerate([enough, some])]
     note = result_of(0, {}, agents, 20).note
-    assert note == "Only 17 episodes of an agent finished, and a score needs 50 that count: raise --steps."
+    assert note == (
+        "Only 17 episodes of an agent finished, and none counts: they count in the order in which they began, and the "
+        "first goes on. Raise --steps."
+    )
+
+
+def test_few_episodes_that_count_are_enough_in_the_end(tmp_path: Path) -> None:
+    """As `laurel.training.loop` writes the last row of a curve."""
+    few = curve([None, 1.0]).assign(episodes=[10, 7], window=[0, 3])
+    assert result_of(0, {}, [written(tmp_path / "seed-0", few)], 20).score == pytest.approx(1.0)
 
 
 def test_a_curve_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:

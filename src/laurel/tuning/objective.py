@@ -3,7 +3,7 @@
 A learning curve has the mean return (the environment's own, not the shaped one) of the last 100 episodes at each
 update; the score is its mean over the updates so far. It measures how good agents are and how early, is defined at any
 point of training, and depends less on the last episodes than a final return does. `laurel.agents.episodes` says
-which episodes those are; updates before there are enough of them do not count.
+which episodes those are; updates before there are enough of them do not count, but the last one does with any number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 from pydantic import JsonValue
 
-from laurel.agents.episodes import LEAST
 from laurel.data.json_file import read_json
 from laurel.evaluation.formats import counted
 from laurel.training.curve import CURVE, CURVE_SCHEMA
@@ -93,8 +92,12 @@ def result_of(number: int, values: Mapping[str, JsonValue], agents: Sequence[Pat
 def _too_few(curves: Sequence[pd.DataFrame]) -> str:
     """Return why a training run has no score."""
     least = min(int(curve["episodes"].sum()) for curve in curves if area(curve) is None)
-    ended = f"Only {counted(least, 'episode')} of an agent finished" if least else "No episode finished"
-    return f"{ended}, and a score needs {LEAST} that count: raise --steps."
+    if not least:
+        return "No episode of an agent finished: raise --steps."
+    return (
+        f"Only {counted(least, 'episode')} of an agent finished, and none counts: they count in the order in which "
+        "they began, and the first goes on. Raise --steps."
+    )
 
 
 def diverged(agents: Sequence[Path]) -> str:
