@@ -2,8 +2,8 @@
 
 With r_i the reward of completion y_i of a prompt, G of them, and pi_0 the frozen model:
 
-    GRPO:  A_i = (r_i - mean r) / sd r;   loss = -mean_t[ratio_t (A_i - beta KL_t(pi || pi_0))]
-    RLOO:  A_i = R_i - mean of the other R_j,   R_i = r_i - beta log(pi(y_i) / pi_0(y_i))
+    GRPO:  A_i = (r_i - mean r) / sd r;   loss = -mean over all tokens[ratio_t A_i - beta KL_t(pi || pi_0)]
+    RLOO:  A_i = R_i - mean of the other R_j,   R_i = r_i - beta log(pi(y_i) / pi_0(y_i));   loss = -mean[ratio_i A_i]
 
 TRL computes the loss and gradient; Adam's moments persist between updates.
 """

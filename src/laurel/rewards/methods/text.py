@@ -1,7 +1,7 @@
 """Rewards captions by a text reward model, learned from the annotator's preferences or supplied by the user.
 
-It differs from `preference` in input and training. It reads the whole text of a segment, while `preference` sums the
-rewards of its captions. Its linear head is the optimum of a convex loss, without epochs, members or a seed; `train:
+It differs from `preference` in input and training. It reads the whole text of a segment, while `preference` averages
+the rewards of its captions. Its linear head is the optimum of a convex loss, without epochs, members or a seed; `train:
 all` tunes the whole encoder or a causal language model instead. `path` loads a model that `laurel reward fit` made from
 any preference rows, so that no captions need labels.
 """
