@@ -205,6 +205,18 @@ def test_losses_of_groups_prefer_what_scored_better(local: LocalModel, loss: trl
     assert lead(local) > before + 1
 
 
+@pytest.mark.parametrize("loss", ["grpo", "rloo"])
+def test_the_reference_of_groups_is_the_model_before_the_call(local: LocalModel, loss: trl_tuning.Loss) -> None:
+    """So answers with equal scores change nothing, although the model differs from the one in its directory."""
+    with torch.no_grad():
+        for weight in local.model.parameters():
+            weight += 0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0))
+    before = weights_of(local.model)
+    groups = [Group(prompt, (GOOD, BAD), (1.0, 1.0)) for prompt in prompts(local)]
+    learn_from_groups(local, groups, loss, Tuning(batch_size=8, beta=1.0), seed=0)
+    assert all(torch.equal(weight, before[name]) for name, weight in weights_of(local.model).items())
+
+
 def test_the_contrastive_loss_sets_the_best_against_all_others(local: LocalModel) -> None:
     """TRL shuffles the answers of a batch; each must be compared with those to its own prompt."""
     answers = (BAD, GOOD, "left", "forward")

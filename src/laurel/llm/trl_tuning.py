@@ -215,6 +215,13 @@ def _of_groups(
     from_base: bool = False,
 ) -> float:
     need("trl")
+    from unittest.mock import patch
+
+    def reference(*_: Any, attn_implementation: str, **__: Any) -> Any:
+        model = _copy(local)
+        model.set_attn_implementation(attn_implementation)
+        return model
+
     size, world = len(groups[0].answers), place().world
     extra: dict[str, Any] = {
         "num_generations": size,
@@ -226,20 +233,22 @@ def _of_groups(
     if loss in ("grpo", "infonce"):
         from trl import GRPOConfig, GRPOTrainer
 
-        trainer, config = GRPOTrainer, GRPOConfig
+        trainer, config, home = GRPOTrainer, GRPOConfig, GRPOTrainer.__module__
         if loss == "infonce":
             trainer = _contrastive(trainer, how)
             extra |= {"beta": 0.0, "scale_rewards": "none"}  # no reference; scores minus their group's mean
     elif loss == "rloo":
         from trl import RLOOConfig, RLOOTrainer
 
-        trainer, config = RLOOTrainer, RLOOConfig
+        trainer, config, home = RLOOTrainer, RLOOConfig, RLOOTrainer.__module__
     else:
         raise ValueError(f"{loss} does not learn from groups")
     recorded = _recorded(trainer, groups, returns_log_probs=loss != "rloo")
     data = [{"prompt": group.prompt} for group in groups]
     reward = {"reward_funcs": [recorded.scores_of]}
-    return _train(local, recorded, config, data, how, seed, extra, arguments=reward, from_base=from_base)
+    # without LoRA weights TRL would load the reference from the directory of the untrained model, if it is still there
+    with patch(f"{home}.create_model_from_path", reference):
+        return _train(local, recorded, config, data, how, seed, extra, arguments=reward, from_base=from_base)
 
 
 def _contrastive(base: Any, how: Tuning) -> Any:
