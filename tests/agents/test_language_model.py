@@ -92,6 +92,18 @@ def test_the_best_answer_to_each_state_is_kept(adapter: EnvAdapter) -> None:
     assert skipped.alike == 1, "without 7, which leaves for the best answer, those of c are alike"
 
 
+def test_an_answer_that_cannot_be_read_is_below_all_others_of_any_round() -> None:
+    """A round may score worse than the round before, whose unreadable answers are remembered."""
+    memory, best = pairs.RecentMemory(2), pairs.BestAnswers()
+    for some in (scored(("a", "?", pairs.UNREAD), ("b", "?", pairs.UNREAD)), scored(("a", "down", -9), ("a", "!", -8))):
+        best.add(some)
+        compared = pairs.below_all(memory.add(some), -9.0, 0.5)
+    assert compared == scored(("a", "?", -11), ("b", "?", -11), ("a", "down", -9), ("a", "!", -8))
+    assert best.known == {"a": ("!", -8)}
+    groups = [Group("a", ("?", "down"), (-11.0, -9.0)), Group("b", ("?", "??"), (-11.0, -11.0))]
+    assert best.join(groups) == [Group("a", ("?", "down", "!"), (-11.0, -9.0, -8)), groups[1]]
+
+
 def test_the_worst_of_a_pair_is_not_always_the_longest() -> None:
     groups = [Group("a", ("1", "0000", "00"), (1.0, 0.0, 0.0)), Group("b", ("1", "00", "0000"), (1.0, 0.0, 0.0))]
     found = pairs.pairs_of(groups, 0.1, "best_worst", Skipped(of=6))

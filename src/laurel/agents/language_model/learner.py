@@ -202,8 +202,10 @@ class LanguageModelLearner(Learner):
         scores = self._scores(rollout, value, returns)
         spread = float(np.std([scores[t, n] for t, n, _ in rows]))
         margin = self.params.margin * spread
-        worst = min(scores[t, n] for t, n, _ in rows) - 2 * margin - 1
-        scored = [Scored(one.turns, float(scores[t, n] if one.moves is not None else worst)) for t, n, one in rows]
+        lowest = min(scores[t, n] for t, n, _ in rows)
+        scored = [
+            Scored(one.turns, float(scores[t, n]) if one.moves is not None else pairs.UNREAD) for t, n, one in rows
+        ]
         if self.params.keep_best:
             self.best.add(scored)
         found = returns[rollout.valid].astype(np.float64)
@@ -214,7 +216,8 @@ class LanguageModelLearner(Learner):
             figures["examples"] = len(turns)
             loss = tune(self.policy.local, "imitate", turns, self._tuning(), seed, self.params.processes)
         else:
-            loss = self._tune(self.memory.add(scored), margin, figures, seed)
+            compared = pairs.below_all(self.memory.add(scored), lowest, margin)
+            loss = self._tune(compared, margin, figures, seed)
             self._idle = 0 if figures["examples"] else self._idle + 1
             if self._idle >= IDLE and not self._better_than_random(*mean):
                 raise self._stalled()

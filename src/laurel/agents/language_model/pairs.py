@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
@@ -11,12 +12,27 @@ import numpy as np
 from laurel.agents.language_model.chain import Turn
 from laurel.llm.trl_tuning import Group, Pair
 
+UNREAD = -math.inf
+"""Score of an answer that cannot be read, until it is compared."""
+
 
 class Scored(NamedTuple):
     """A proposal with its score."""
 
     turns: tuple[Turn, ...]
     score: float
+
+
+def below_all(proposals: Sequence[Scored], lowest: float, margin: float) -> list[Scored]:
+    """Return proposals to compare, of whatever rounds; answers that cannot be read get a score below all others.
+
+    Args:
+        lowest: an upper bound of that score.
+        margin: by more than which it is below.
+    """
+    found = min([np.float32(lowest), *(np.float32(one.score) for one in proposals if one.score > UNREAD)])
+    worst = float(found - 2 * margin - 1)
+    return [one if one.score > UNREAD else one._replace(score=worst) for one in proposals]
 
 
 class Memory(Protocol):
@@ -73,7 +89,7 @@ class RecentMemory:
 
 
 class BestAnswers:
-    """The best answer to each prompt so far; of equal ones the shorter."""
+    """The best answer to each prompt so far that can be read; of equal ones the shorter."""
 
     def __init__(self) -> None:
         self.known: dict[str, tuple[str, float]] = {}
@@ -81,7 +97,7 @@ class BestAnswers:
 
     def add(self, proposals: Iterable[Scored]) -> None:
         for proposal in proposals:
-            for prompt, answer in proposal.turns:
+            for prompt, answer in proposal.turns if proposal.score > UNREAD else ():
                 best, score = self.known.get(prompt, (answer, -np.inf))
                 if (proposal.score, -len(answer)) > (score, -len(best)):
                     self.known[prompt] = answer, proposal.score
@@ -90,7 +106,7 @@ class BestAnswers:
         """Return the groups, each with the best answer to its prompt added if it lacks it."""
         found = []
         for prompt, answers, scores in groups:
-            best, score = self.known[prompt]
+            best, score = self.known.get(prompt, (answers[0], UNREAD))
             more = best not in answers
             found.append(Group(prompt, (*answers, *[best] * more), (*scores, *[score] * more)))
         return found
