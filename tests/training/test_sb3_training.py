@@ -22,6 +22,8 @@ from laurel.arrays import FloatArray
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("sb3_contrib")
 
+from stable_baselines3.common.logger import Logger
+
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.episodes import LEAST
 from laurel.agents.sb3.catalog import (
@@ -206,6 +208,21 @@ def test_a_curve_is_like_that_of_laurels_own(tmp_path: Path) -> None:
     last = curve(tmp_path / "sac")[-1]
     assert last["raw_reward"] is last["clip_fraction"] is None, "what is not known is null"
     assert np.isfinite(last["policy"])
+
+
+def test_the_policys_figure_is_a_loss_whatever_the_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRPO logs what it maximises."""
+    logged: list[float] = []
+    record = Logger.record
+
+    def spy(self: Logger, key: str, value: Any, *rest: Any, **more: Any) -> None:
+        logged.extend([float(value)] if key == "train/policy_objective" else [])
+        record(self, key, value, *rest, **more)
+
+    monkeypatch.setattr(Logger, "record", spy)
+    run(make_task("TRPO"), tmp_path / "agent")
+    assert logged[-1] != 0
+    assert curve(tmp_path / "agent")[-1]["policy"] == -logged[-1]
 
 
 def test_all_steps_are_reported(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ METRIC_OF = {
     "explained_variance": ("train/explained_variance",),
 }
 """Column of a curve -> what Stable-Baselines3's algorithms call it."""
+NEGATED = ("train/policy_objective", "train/entropy_loss")
+"""What they log with the opposite sign of a curve's: what TRPO maximises, and minus the entropy."""
 
 
 def train_sb3(
@@ -165,12 +167,11 @@ class _CheckpointCallback(BaseCallback):
         if not _finite(model):
             raise _diverged(self._task, model)
         logged = model.logger.name_to_value
+        logged = {name: -value if name in NEGATED else value for name, value in logged.items()}
         metrics = {
             column: next((float(logged[name]) for name in names if name in logged), None)
             for column, names in METRIC_OF.items()
         }
-        if metrics["entropy"] is not None:
-            metrics["entropy"] *= -1  # Stable-Baselines3 logs the entropy loss
         point = {"env_steps": model.num_timesteps}
         self._curve.append({**point, **self._envs.figures(at_least=at_least), **metrics})
 
