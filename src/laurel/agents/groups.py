@@ -37,7 +37,7 @@ class GroupLearner(AdamLearner, Collecting):
         super().__init__(policy, params, rng)
         self.name = params.algorithm  # type: ignore[misc]
         self._drawn: list[Sampled] = []
-        """The prompts drawn at each step of the rollout."""
+        """The completions drawn at each step of the rollout."""
 
     def rollout(self, envs: VectorEnv) -> Rollout:
         if not hasattr(envs.form, "group"):
