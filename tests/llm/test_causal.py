@@ -217,6 +217,18 @@ def test_the_reference_of_groups_is_the_model_before_the_call(local: LocalModel,
     assert all(torch.equal(weight, before[name]) for name, weight in weights_of(local.model).items())
 
 
+@pytest.mark.parametrize(("loss", "expected"), [("grpo", 0.5), ("rloo", 0.5), ("infonce", 1.0)])
+def test_likelihoods_are_those_at_the_temperature_of_sampling(
+    local: LocalModel, monkeypatch: pytest.MonkeyPatch, loss: trl_tuning.Loss, expected: float
+) -> None:
+    """Except in InfoNCE, whose temperature is 1 / beta."""
+    made: list[float] = []
+    monkeypatch.setattr(trl_tuning, "_train", lambda *given, **_: made.append(given[6]["temperature"]) or 0.0)
+    groups = [Group(prompt, (GOOD, BAD), (1.0, 0.0)) for prompt in prompts(local)]
+    learn_from_groups(local, groups, loss, Tuning(batch_size=8, temperature=0.5), seed=0)
+    assert made == [expected]
+
+
 def test_the_contrastive_loss_sets_the_best_against_all_others(local: LocalModel) -> None:
     """TRL shuffles the answers of a batch; each must be compared with those to its own prompt."""
     answers = (BAD, GOOD, "left", "forward")

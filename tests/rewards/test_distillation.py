@@ -46,6 +46,18 @@ def test_familiar_observations_get_less_reward_than_novel_ones() -> None:
     assert 0 < 3 * paid[0, 0] < paid[0, 1]
 
 
+def test_resets_are_no_steps_of_the_sums_that_normalise() -> None:
+    """So the same steps are paid the same, however many resets are between them."""
+    rows = [[0, 1], [2, 3], [4, 0], [1, 2]]
+    with_resets = [row for each in rows for row in (each, [0, 0])]
+    valid = [[1, 1], [0, 0]] * len(rows)
+    plain, between = made(), made()
+    for _ in range(5):
+        expected = plain.pay(steps_of(rows))
+        paid = between.pay(steps_of(with_resets, valid))
+    assert np.array_equal(paid[::2], expected)
+
+
 def test_what_is_met_often_is_learned() -> None:
     """Even without learning, a rare feature is far from the mean of all, and its error is larger."""
     bonus, untaught = made(), made(learning_rate=1e-12)
@@ -65,13 +77,16 @@ def test_other_random_numbers_of_the_process_are_as_without_it() -> None:
 
 
 def test_the_discounted_sums_of_bonuses_have_a_spread_of_one() -> None:
-    """A step without a bonus, which only resets an environment, adds nothing to its environment's sum."""
+    """Over all steps; one that only resets an environment is none of its sum."""
     states, valid = [[0, 1], [2, 3], [4, 0], [1, 1]], [[1, 1], [1, 0], [1, 1], [0, 1]]
     paid = made(gamma=0.7).pay(steps_of(states, valid))
-    sums = [np.zeros(2)]
-    for row, taken in zip(paid, np.array(valid, dtype=np.bool_), strict=True):
-        sums.append(0.7 * sums[-1] + np.where(taken, row, 0.0))
-    assert np.std(sums[1:]) == pytest.approx(1, rel=1e-5)
+    sums = []
+    for env in range(2):
+        total = 0.0
+        for pay in paid[np.array(valid, dtype=np.bool_)[:, env], env]:
+            total = 0.7 * total + pay
+            sums.append(total)
+    assert np.std(sums) == pytest.approx(1, rel=1e-5)
 
 
 def test_features_are_scaled_by_all_that_were_met() -> None:

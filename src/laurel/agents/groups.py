@@ -65,9 +65,11 @@ class GroupLearner(AdamLearner, Collecting):
         if own.max_kl is not None and kl > own.max_kl:
             return {"reference_kl": kl}
         groups = [group for t in written for group in self._groups(rollout, t)]
-        how = Tuning(batch_size=own.batch_size, beta=own.beta, max_grad_norm=own.max_grad_norm)
+        how = Tuning(
+            batch_size=own.batch_size, beta=own.beta, max_grad_norm=own.max_grad_norm, temperature=own.temperature
+        )
         local = self.policy.sampler.local
-        found, gradient = gradient_of_groups(local, groups, own.algorithm, how, seed, temperature=own.temperature)
+        found, gradient = gradient_of_groups(local, groups, own.algorithm, how, seed)
         for name, weight in trained(local.model):
             weight.grad = gradient[name]
         self.optimizer.step()

@@ -70,6 +70,8 @@ class Tuning:
     imitation: float = 0.1
     """Weight of the chosen answer's negative log-likelihood; not for grpo and rloo."""
     max_grad_norm: float = 1.0
+    temperature: float = 1.0
+    """grpo and rloo only: temperature at which the answers were sampled."""
 
 
 def imitate(local: LocalModel, rows: Sequence[tuple[str, str]], how: Tuning, seed: int) -> float:
@@ -165,7 +167,7 @@ def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, ho
 
 
 def gradient_of_groups(
-    local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int, *, temperature: float
+    local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int
 ) -> tuple[float, dict[str, Tensor]]:
     """Return the loss of all groups and its gradient with respect to the LoRA weights, for the caller's optimizer.
 
@@ -175,8 +177,7 @@ def gradient_of_groups(
         local: the model, which is not modified.
         groups: of equal size; batches of `how.batch_size` answers only save memory.
         loss: grpo or rloo.
-        how: max_grad_norm clips the gradient, beta and batch_size as in training.
-        temperature: of sampling the answers.
+        how: max_grad_norm clips the gradient; beta, batch_size and temperature as in training.
 
     Raises:
         MissingPackageError: TRL is not installed.
@@ -184,7 +185,7 @@ def gradient_of_groups(
     """
     before = weights_of(local.model)
     batches = sum(len(group.answers) for group in groups) // how.batch_size
-    once = {"optim": "sgd", "learning_rate": 1.0, "gradient_accumulation_steps": batches, "temperature": temperature}
+    once = {"optim": "sgd", "learning_rate": 1.0, "gradient_accumulation_steps": batches}
     found = _of_groups(local, groups, loss, how, seed, once, from_base=True)
     gradient = {name: before[name] - weight for name, weight in weights_of(local.model).items()}  # a step of plain SGD
     put_weights(local.model, before)
@@ -226,6 +227,7 @@ def _of_groups(
     extra: dict[str, Any] = {
         "num_generations": size,
         "beta": how.beta,
+        "temperature": how.temperature,
         "max_completion_length": local.context,
         "per_device_train_batch_size": step_of(groups, loss, how, world) // world * size,
         **changes,
@@ -236,7 +238,8 @@ def _of_groups(
         trainer, config, home = GRPOTrainer, GRPOConfig, GRPOTrainer.__module__
         if loss == "infonce":
             trainer = _contrastive(trainer, how)
-            extra |= {"beta": 0.0, "scale_rewards": "none"}  # no reference; scores minus their group's mean
+            # no reference; scores minus their group's mean; likelihoods are the model's own
+            extra |= {"beta": 0.0, "scale_rewards": "none", "temperature": 1.0}
     elif loss == "rloo":
         from trl import RLOOConfig, RLOOTrainer
 

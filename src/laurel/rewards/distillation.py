@@ -83,13 +83,12 @@ class Distillation:
         with torch.no_grad():
             wanted = target(rows)
             error = ((predictor(rows) - wanted) ** 2).mean(dim=1).double().numpy()
-        bonus = np.zeros(valid.shape)
+        bonus, sums = np.zeros(valid.shape), np.empty(valid.shape)
         bonus[valid] = error
-        sums = np.empty(valid.shape)
-        for t, row in enumerate(bonus):  # as in the paper, novelty is non-episodic: sums continue across episodes
-            self._discounted = self._gamma * self._discounted + row
+        for t, live in enumerate(valid):  # as in the paper, novelty is non-episodic: sums continue across episodes
+            self._discounted[live] = self._gamma * self._discounted[live] + bonus[t, live]
             sums[t] = self._discounted
-        self._sums.update(sums.reshape(-1, 1))
+        self._sums.update(sums[valid].reshape(-1, 1))
         paid[valid] = error / np.sqrt(self._spread() + TINY)
         self._learn(rows, wanted)
         return paid

@@ -1,8 +1,9 @@
 """Tuning a whole model with a scalar head on pairs of texts, by TRL's RewardTrainer.
 
 Any model that transformers loads for sequence classification: causal language models and encoders. Texts are tokenized
-here, in the same way for training and scoring: with the token that ends a text, cut at `max_length`. A fifth of
-the texts is held out for the quality, and with them their pairs. Ties teach nothing here and are left out.
+here, in the same way for training and scoring: with the token that ends a text, cut at `max_length`. Where a causal
+model pads with that token, transformers reads the head at the token before it. A fifth of the texts is held out for the
+quality, and with them their pairs. Ties teach nothing here and are left out.
 """
 
 from __future__ import annotations

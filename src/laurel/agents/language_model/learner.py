@@ -333,6 +333,7 @@ class LanguageModelLearner(Learner):
             gamma=params.simpo_gamma,
             imitation=params.imitation,
             max_grad_norm=params.max_grad_norm,
+            temperature=params.temperature,
         )
 
     def state(self) -> dict[str, Tensor]:
