@@ -136,6 +136,18 @@ def test_the_hint_names_the_annotator_in_use(annotator: str) -> None:
         assert named <= set(used.get(annotator, (annotator,)))
 
 
+@pytest.mark.parametrize("annotator", ["embedding", "openai", "huggingface", "ensemble"])
+@pytest.mark.parametrize("band", [0.0, 0.01])
+def test_a_smaller_tie_band_is_advised_only_where_there_is_one(annotator: str, band: float) -> None:
+    """A judge that calls everything equal was told to lower a band of zero, which is the default of most."""
+    section = {"embedding": "embedding", "ensemble": "ensemble"}.get(annotator, "language_model")
+    members = {"members": [{"annotator": "embedding"}, {"annotator": "scripted"}]}
+    params: dict[str, Any] = {"annotator": annotator, "openai": {"model": "m"}, "ensemble": members}
+    params[section] = {**params.get(section, {}), "tie_band": band}
+    ties = kind_of(AnnotateParams.model_validate(params)).advice.ties
+    assert (f"a smaller tie band (annotate.{section}.tie_band)" in ties) == (band > 0)
+
+
 def test_gates_that_do_not_apply_are_noted() -> None:
     gates = GateParams(max_position_bias=0.1, min_swap_consistency=0.5)
     notes = checked(gates, {"tie_rate": rate(1, 10)}).notes

@@ -46,6 +46,17 @@ class Advice:
     """For an annotator that only gives ties."""
 
 
+def remedy_of_ties(tie_band: float, name: str, otherwise: str) -> str:
+    """Return a remedy of ties, phrased to follow "Try "; without a tie band there is no smaller one.
+
+    >>> remedy_of_ties(0.1, "annotate.ensemble.tie_band", "other members")
+    'a smaller tie band (annotate.ensemble.tie_band), or other members'
+    >>> remedy_of_ties(0.0, "annotate.ensemble.tie_band", "other members")
+    'other members'
+    """
+    return f"a smaller tie band ({name}), or {otherwise}" if tie_band else otherwise
+
+
 class AnnotatorKind(ABC):
     """An annotator as the params define it, before it is made.
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Account, Answer, Pair
-from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of, lacks
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of, lacks, remedy_of_ties
 from laurel.feedback.asker import AGAIN, FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.estimate import Estimate
 from laurel.feedback.goals import goal_in_words
@@ -259,7 +259,8 @@ class ChatAnnotator(AnnotatorKind):
     def advice(self) -> Advice:
         asking = f"another prompt (annotate.language_model.prompt) or model (annotate.{self.params.annotator}.model)"
         aim = f"another goal (annotate.language_model.goal), {asking}"
-        return Advice(asking=asking, aim=aim, ties=f"a smaller tie band (annotate.language_model.tie_band), or {aim}")
+        band = self.params.language_model.tie_band
+        return Advice(asking=asking, aim=aim, ties=remedy_of_ties(band, "annotate.language_model.tie_band", aim))
 
     def estimate(self, adapter: EnvAdapter, pairs: Sequence[Pair], asked: Set[str] = frozenset()) -> Estimate:
         """Estimate the cost of asking about pairs: stored answers cost nothing; tokens of the others are counted."""

@@ -20,7 +20,7 @@ from laurel.arrays import BoolArray, DoubleArray
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, Pair
-from laurel.feedback.annotator_kind import Advice, Alike, AnnotatorKind, is_directory
+from laurel.feedback.annotator_kind import Advice, Alike, AnnotatorKind, is_directory, remedy_of_ties
 from laurel.feedback.goals import embedding_goals, goal_in_words
 from laurel.feedback.text_judge import TextJudge
 from laurel.llm.budget import Budget
@@ -157,7 +157,7 @@ class EmbeddingKind(AnnotatorKind):
         return Advice(
             asking=encoder,
             aim=f"{goals}, {encoder} or another annotator (annotate.annotator)",
-            ties=f"a smaller tie band (annotate.embedding.tie_band), or {goals}",
+            ties=remedy_of_ties(self.section.tie_band, "annotate.embedding.tie_band", goals),
         )
 
 

@@ -31,7 +31,7 @@ from laurel.feedback.annotator import (
     failures_of,
     ignore,
 )
-from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of, remedy_of_ties
 from laurel.feedback.goals import goal_in_words
 from laurel.feedback.unreadable import UnreadableError
 from laurel.feedback.voting import voted
@@ -264,9 +264,8 @@ class EnsembleKind(AnnotatorKind):
     @property
     def advice(self) -> Advice:
         members = "other members (annotate.ensemble.members)"
-        return Advice(
-            asking=members, aim=members, ties=f"a smaller tie band (annotate.ensemble.tie_band), or {members}"
-        )
+        ties = remedy_of_ties(self.section.tie_band, "annotate.ensemble.tie_band", members)
+        return Advice(asking=members, aim=members, ties=ties)
 
 
 ANNOTATOR = EnsembleKind
