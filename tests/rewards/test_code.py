@@ -154,6 +154,36 @@ def test_a_function_whose_agents_ended_no_episode_is_not_the_best(angles: list[f
     assert thresholds == [Normalizer.of(one.values).threshold(0.9) for one in every]
 
 
+def test_what_has_no_score_is_not_called_the_best(angles: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    """No episode ended in any trial: the first function was taken, and the writer was told of a score of nan."""
+    bank = Bank([UPRIGHT, LEANING], [LEANING])
+    search = Search(NUMBERS, sample(angles), bank, lambda _: Tried(math.nan, [math.nan]), 0.5)
+    best, _ = search.run(2)
+    assert math.isnan(best.score or 0)
+    assert (
+        "round 1 of 2: a bank wrote 2 functions, of which 2 can be used; none has a score yet"
+        in capsys.readouterr().err
+    )
+    shown = bank.shown[1].feedback
+    assert "A usable function, since none has a score yet (mean return of a short training: unknown):" in shown
+    assert "- usable, mean return of a short training: unknown; reward: mean" in shown
+    assert "nan" not in shown.replace("none ended", "")
+    assert "best function" not in shown
+
+
+def test_a_function_without_a_score_is_noted(simulated: Project, tmp_path: Path) -> None:
+    """MountainCar's first episodes end after 200 steps, and the trial takes 64."""
+    project = simulated.copy(tmp_path / "p", without=["train-reward"])
+    project.change({"env.id": "MountainCar-v0"})
+    project.run("collect", "caption", "annotate", "train-reward")
+    (note,) = [one for one in read_json(project.output("train-reward") / "manifest.json")["notes"] if "score" in one]
+    assert note == (
+        "The function of the reward code was taken without a score (mean return of a short training), so it may be no "
+        "better than the others: too few episodes ended in so short a training. Raise rewards.code.trial.steps, or "
+        "lower trial.ppo.n_envs."
+    )
+
+
 def test_where_a_function_may_fail_it_counts_as_its_lowest_reward() -> None:
     source = f'{HEAD}    angle = next_observation["pole_angle"]\n    return 1 / 0 if angle > 1 else angle\n'
     many = [*np.linspace(0.1, 0.9, 198), 2.0, 3.0]  # one in a hundred may fail

@@ -36,6 +36,8 @@ MOST_STEPS = 20_000
 """Collected steps, in whole episodes, that functions are tried on."""
 FIRST, TWICE = 20, 200
 """Number of transitions of the first test of a function, and of the test whether it is deterministic."""
+BY_TRAINING, BY_AGREEMENT = "mean return of a short training", "rank correlation with collected returns"
+"""What functions are compared by."""
 UNTRIED, FAILED_TRIAL, MISSING = "refused", "failed in training", "no answer"
 
 
@@ -150,7 +152,7 @@ class Search:
     @property
     def chosen_by(self) -> str:
         """The kind of score as text."""
-        return "mean return of a short training" if self.try_out else "rank correlation with collected returns"
+        return BY_TRAINING if self.try_out else BY_AGREEMENT
 
     def run(self, rounds: int) -> tuple[Candidate, list[Candidate]]:
         """Return the best function, and all functions.
@@ -177,8 +179,10 @@ class Search:
             answers = [one for one in new if one.kind != MISSING]
             feedback = reflection(answers, best, self.chosen_by)
             of_use = sum(one.score is not None for one in answers)
-            wrote = f"{self.writer.name} wrote {len(answers)} functions, of which {of_use} can be used"
-            tell(f"rewards of kind code, round {number + 1} of {rounds}: {wrote}")
+            functions = f"{len(answers)} function{'s' * (len(answers) != 1)}"
+            wrote = f"{self.writer.name} wrote {functions}, of which {of_use} can be used"
+            told = f"rewards of kind code, round {number + 1} of {rounds}: {wrote}"
+            tell(f"{told}; none has a score yet" if best and is_unknown(best.score) else told)
         if best is None:
             raise AnnotationError(
                 f"rewards of kind code: none of the {len(every)} functions that {self.writer.name} wrote could be "
@@ -209,6 +213,11 @@ class Search:
         finally:
             reward.close()
         return replace(found, score=tried.score, tried=tried)
+
+
+def is_unknown(score: float | None) -> bool:
+    """Whether a usable function has no score: too few episodes ended, or it pays all of them the same."""
+    return score is not None and math.isnan(score)
 
 
 def _finite_score(candidate: Candidate) -> float:
@@ -264,9 +273,16 @@ def _trace(name: str, values: DoubleArray, sample: Sample) -> str:
 
 def reflection(candidates: Sequence[Candidate], best: Candidate | None, chosen_by: str) -> str:
     """Return the feedback for the next round: on the functions of the last one, and on the best so far."""
+
+    def scored(one: Candidate) -> str:
+        return f"{chosen_by}: {'unknown' if is_unknown(one.score) else f'{one.score:.3g}'}"
+
     lines = []
     if best is not None:
-        lines = [f"The best function so far ({chosen_by}: {best.score:.3g}):", *best.traces]
+        which = (
+            "A usable function, since none has a score yet" if is_unknown(best.score) else "The best function so far"
+        )
+        lines = [f"{which} ({scored(best)}):", *best.traces]
         if best.tried:
             returns = ", ".join("none ended" if math.isnan(one) else f"{one:.3g}" for one in best.tried.returns)
             lines.append(f"Mean return of the episodes in each fifth of its training: {returns}.")
@@ -274,8 +290,7 @@ def reflection(candidates: Sequence[Candidate], best: Candidate | None, chosen_b
     if others:
         lines.append("Others of the last round:")
         lines += [
-            f"- {one.problem}" if one.problem else f"- usable, {chosen_by}: {one.score:.3g}; {'; '.join(one.traces)}"
-            for one in others
+            f"- {one.problem}" if one.problem else f"- usable, {scored(one)}; {'; '.join(one.traces)}" for one in others
         ]
     return "\n".join(lines)
 

@@ -24,6 +24,7 @@ from laurel.pool import Job, run_jobs, start_server
 from laurel.progress import progress
 from laurel.rewards.arms import trained_arms
 from laurel.rewards.bradley_terry import DENSE, ENOUGH
+from laurel.rewards.code_search import BY_TRAINING
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import CARD, Described, StoredRewards, make_reward
 from laurel.seeding import derive_seed, seed_folder
@@ -124,11 +125,28 @@ def _make(
         for name, sets in stored.qualities().items()
         if all(quality.get("reachable") == 0 for quality in sets)
     ]
+    out.notes += [note for name, sets in stored.qualities().items() for note in _unscored(name, sets)]
     out.notes += [note for name, sets in stored.qualities().items() for note in _contradictions(name, sets)]
     if qualities := stored.qualities().values():
         out.counts["pairs"] = next((sets[0]["pairs"] for sets in qualities if "pairs" in sets[0]), 0)
     if not made:
         out.notes.append("No arm has a reward besides the environment's, so none was made.")
+
+
+def _unscored(name: str, sets: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield notes on functions that were taken without a score."""
+    for quality in sets:
+        if "usable" in quality and quality["score"] is None:
+            why = (
+                f"too few episodes ended in so short a training. Raise rewards.{name}.trial.steps, or lower "
+                "trial.ppo.n_envs"
+                if quality["chosen_by"] == BY_TRAINING
+                else "no function pays one collected episode more than another"
+            )
+            yield (
+                f"The function of the reward {name} was taken without a score ({quality['chosen_by']}), so it may be "
+                f"no better than the others: {why}."
+            )
 
 
 def _contradictions(name: str, sets: Sequence[Mapping[str, Any]]) -> Iterator[str]:
