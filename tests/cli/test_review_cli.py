@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,10 @@ def test_a_session(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Ca
     assert "pair 1 of " in out
     assert "The annotator: " in out
     assert "4 pairs labelled, 4 in gold.jsonl" in out
-    assert "agreement with a person: " in out
+    assert re.search(r"agreement with a person: [0-9.]+% \([0-9.]+% to [0-9.]+%, of 3\)", out), (
+        "a tie has no preference"
+    )
+    assert re.search(r"Brier score against a person: [0-9.]+ \(of 3\)", out)
     assert [label.answer for label in gold(project).labels.values()] == ["first", "second", "tie", "first"]
     first = list(gold(project).labels)
     assert answer(monkeypatch, "11", "-n", "2", "--labels", "never") == 0
@@ -70,7 +74,7 @@ def test_before_anything_was_labelled(project: Project, monkeypatch: pytest.Monk
     arguments = ("--gold", "gold.jsonl", "--preferences", "none")
     assert answer(monkeypatch, "1q", *arguments) == 0
     out = capsys.readouterr().out
-    assert "1 pairs labelled" in out
+    assert "1 pair labelled, 1 in gold.jsonl" in out
     assert "The annotator" not in out
     assert answer(monkeypatch, "1q", *arguments, "--sample", "uncertain") == 2
     assert "no such directory, so there are no uncertain labels yet" in capsys.readouterr().err

@@ -143,7 +143,8 @@ def _summary(
     from laurel.feedback.quality import compare
     from laurel.feedback.references import gold_sides
 
-    lines = ["", f"{added} pairs labelled, {len(gold.labels)} in {gold.path} for this environment and goal."]
+    labelled = f"{added} pair{'s' * (added != 1)} labelled"
+    lines = ["", f"{labelled}, {len(gold.labels)} in {gold.path} for this environment and goal."]
     shown: list[Figure] = []
     if preferences is not None:
         known = {
@@ -152,7 +153,7 @@ def _summary(
         }
         compared = {name: compare(preferences.p_first, sides) for name, sides in known.items()}
         shown = figures({name: found for name, found in compared.items() if found})
-        lines += [f"{f.measure}: {f.shown}" + (f" ({f.shown_interval})" if f.interval else "") for f in shown]
+        lines += [f"{f.measure}: {f.shown} ({f'{f.shown_interval}, ' if f.interval else ''}of {f.of:,})" for f in shown]
         lines += [] if shown else ["No pair has a preference in both, so agreement cannot be computed yet."]
     if gold.labels:
         lines += [
