@@ -6,14 +6,16 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from chat_server import ChatServer
+from aiohttp import web
+from chat_server import ChatServer, completion
 
 from laurel.cli.app import main
 from laurel.data.preferences import read_answers
-from laurel.llm.inspect_log import sample_ids
-from priced_project import asking
+from laurel.feedback.inspect_log import sample_ids
+from priced_project import asking, run
 from tiny_project import Project
 
 WRITE = ["export", "inspect", "--output", "logs/j.eval", "--responses", "responses.db"]
@@ -61,6 +63,36 @@ def test_each_answer_is_a_sample_with_what_was_asked(
         assert sample.output.completion == sample.messages[-1].text != ""
         assert sample.output.usage.total_tokens > 0
     assert not list(Path("logs").glob(".*"))
+
+
+def test_usage_is_that_of_the_bill(project: Project, server: ChatServer) -> None:
+    """Answers that could not be read were left out, and cached tokens counted as Inspect counts others."""
+    log = pytest.importorskip("inspect_ai.log")
+
+    def mumbling(request: Any, body: dict[str, Any]) -> Any:
+        _, asked, *later = (message["content"] for message in body["messages"])
+        if len(asked) % 2 and not later:
+            return web.json_response(completion("Hm."))
+        first, second = re.findall(r'(?m)^Text [12]: "(.*)"$', asked)
+        answered = completion(json.dumps({"analysis": "", "best_description": 1 if len(first) > len(second) else 2}))
+        answered["usage"]["prompt_tokens_details"] = {"cached_tokens": 3}
+        return web.json_response(answered)
+
+    asking(project, server.url, **{"language_model.responses": "responses.db"})
+    server.behave = mumbling
+    used = run(project)["usage"]
+    assert main(WRITE) == 0
+    (found,) = log.list_eval_logs("logs")
+    written = log.read_eval_log(found.name)
+    assert any(len(sample.messages) > 3 for sample in written.samples)
+    total = written.stats.model_usage["teacher"]
+    assert total.input_tokens + total.input_tokens_cache_read == used["input_tokens"]
+    assert total.input_tokens_cache_read == 3 * len(written.samples)
+    assert total.output_tokens == used["output_tokens"]
+    assert total.total_cost == pytest.approx(used["cost_usd"])
+    for kind in ("input_tokens", "total_cost"):
+        by_sample = [getattr(sample.model_usage["teacher"], kind) for sample in written.samples]
+        assert sum(by_sample) == pytest.approx(getattr(total, kind))
 
 
 def test_each_answer_of_an_ensemble_is_a_sample_of_its_own(project: Project, server: ChatServer) -> None:

@@ -194,7 +194,7 @@ def _export_responses(options: argparse.Namespace) -> int:
 
 def _export_inspect(options: argparse.Namespace) -> int:
     from laurel.evaluation.formats import counted
-    from laurel.llm.inspect_log import SUFFIXES, export_inspect
+    from laurel.feedback.inspect_log import SUFFIXES, export_inspect
 
     output: Path = options.output
     _check_suffix(output, SUFFIXES)

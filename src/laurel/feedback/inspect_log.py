@@ -1,8 +1,8 @@
 """Writes a language model's answers as a log for Inspect's viewer (https://inspect.aisi.org.uk/log-viewer.html).
 
 A sample of the log is a pair in one order, from each member of an ensemble, and an epoch is a vote. A sample has the
-messages, the model's output, and the parsed verdict as its score. The log states that it was not run by Inspect: it has
-no solver and no events.
+messages, the model's output, and the parsed verdict as its score; its usage includes an answer that could not be read
+and got a follow-up. The log states that it was not run by Inspect: it has no solver and no events.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from laurel.data.own_preferences import read_own
 from laurel.data.preferences import STAGE, read_answers
 from laurel.data.written import written_whole
 from laurel.errors import DataError
+from laurel.feedback.keys import QuestionKeys
 from laurel.llm.responses import ResponseStore
 from laurel.llm.responses_export import Costs
 
@@ -50,15 +51,30 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
         missing = f"{responses} is not there" if answers is not None else "it holds no answers of a language model"
         raise DataError(f"{preferences}: {missing}, so there is nothing to show.")
     asked, wanted, costs = answers.to_pylist(), set(answers["response"].to_pylist()), Costs(None)
+    kept, unread = {}, {}
     with ResponseStore(responses, read_only=True) as store:
-        kept = {row["key"]: {**row, "cost_usd": costs.of(row)} for row in store.rows() if row["key"] in wanted}
+        for row in store.rows():
+            if row["key"] in wanted:
+                kept[row["key"]] = {**row, "cost_usd": costs.of(row)}
+            if (follow_up := QuestionKeys.follow_up(row["key"], row["text"])) in wanted:
+                unread[follow_up] = {**row, "cost_usd": costs.of(row)}
     if not kept:
         raise DataError(f"{responses}: holds none of the answers of {preferences}. Name their store with --responses.")
 
+    def used(said: Mapping[str, Any]) -> Any:
+        read, written, cached = (said[name] or 0 for name in ("input_tokens", "output_tokens", "cached_tokens"))
+        return ModelUsage(
+            input_tokens=read - cached,  # as Inspect counts them
+            input_tokens_cache_read=said["cached_tokens"],
+            output_tokens=written,
+            total_tokens=read + written,
+            total_cost=said["cost_usd"],
+        )
+
     def sample(name: str, answer: dict[str, Any], said: dict[str, Any]) -> Any:
         pair, verdict = rows[answer["pair"]], answer["verdict"]
-        tokens = {"input_tokens": said["input_tokens"] or 0, "output_tokens": said["output_tokens"] or 0}
-        usage = ModelUsage(**tokens, total_tokens=sum(tokens.values()), total_cost=said["cost_usd"])
+        usage = used(said)
+        first = unread.get(said["key"])  # the unreadable answer that this one follows up
         message = ChatMessageAssistant(content=said["text"], model=said["model"], source="generate")
         choice = ChatCompletionChoice(message=message, stop_reason=ENDINGS.get(said["finish_reason"], "unknown"))
         messages = [{**one, "id": None} for one in json.loads(said["messages"])]
@@ -72,7 +88,7 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
             output=ModelOutput(model=said["model"], choices=[choice], usage=usage, time=said["seconds"]),
             scores={"verdict": Score(value=verdict, answer=read_as(answer), metadata={"p_first": answer["p_first"]})},
             metadata={**about, "annotator": answer["annotator"], "swapped": answer["swapped"], "key": said["key"]},
-            model_usage={said["model"]: usage},
+            model_usage={said["model"]: usage if first is None else used(first) + usage},
         )
 
     named = zip(sample_ids(asked), asked, strict=True)
@@ -94,7 +110,11 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
         metadata={"note": NOTE, "notes": manifest["notes"], "params": manifest["params"]},
     )
     results = log.EvalResults(total_samples=len(asked), completed_samples=len(samples), scores=[score])
-    stats = log.EvalStats(started_at=began, completed_at=ended)
+    totals: dict[str, Any] = {}
+    for one in samples:
+        for model, usage in one.model_usage.items():
+            totals[model] = totals[model] + usage if model in totals else usage
+    stats = log.EvalStats(started_at=began, completed_at=ended, model_usage=totals)
     written = log.EvalLog(status="success", eval=spec, results=results, stats=stats, samples=samples)
     with written_whole(output, " Choose another --output.") as partial:
         log.write_eval_log(written, partial)
