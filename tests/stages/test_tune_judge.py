@@ -56,6 +56,17 @@ def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.Cap
     load_local(HuggingFaceParams(model=model, adapter=str(judge), device="cpu"))
     (version,) = MlflowClient(f"sqlite:///{project / 'mlflow.db'}").search_model_versions("name = 'judge'")
     assert version.tags["labels"] == "environments' hand-written progress and a person's labels"
+    assert "Rank 2, 1 pass, learning rate" in card
+    run = MlflowClient(f"sqlite:///{project / 'mlflow.db'}").get_run(version.run_id).data
+    assert run.params["model"] == model
+    assert (run.params["tuning.rank"], run.params["environments"], run.params["pairs"]) == (
+        "2",
+        "['FrozenLake-v1']",
+        "4",
+    )
+    assert not {name for name in run.params if name.startswith("annotate.")}, "no annotator is asked"
+    assert "annotator" not in run.tags
+    assert [run.metrics["loss"]] == pytest.approx(quality["loss"])
     assert main([*command, "--gold", str(gold.path)]) == 0
     assert (judge / "adapter_model.safetensors").read_bytes() == weights, "same seed, same bytes"
 

@@ -89,12 +89,13 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         (out.path / CARD).write_text(card, encoding="utf-8")
         out.counts = {"pairs": _pairs(quality)}
         (out.path / CHECKPOINT).unlink()
-        sections = {"env": params.env, "tracking": params.tracking, "annotate": params.annotate}
+        sections = {**used, "env": params.env, "tracking": params.tracking}
         stages = {name: path for name, path in inputs.items() if name in ("preferences", "captions")}
         with Tracker(sections, STAGE, stages, out).stage_run() as tracked:
             if tracked:
                 figures = flatten({"held_out": quality["held_out"], "mean_accuracy": quality["mean_accuracy"]})
                 tracked.log_metrics({name: value for name, value in figures.items() if isinstance(value, int | float)})
+                tracked.log_curve((number, {"loss": loss}) for number, loss in enumerate(losses, start=1))
                 tags = {"base": settings.model, "prompt": question.name, "labels": _source(labels)}
                 source = tracked.log_model(out.path, "judge", tags)
                 if params.tracking.register_models:
@@ -229,6 +230,7 @@ def _asked(local: LocalModel, subject: Subject, prompt: Prompt) -> list[tuple[fl
 def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
     """Return the model card."""
     learned = [f"{env} ({n})" for env, n in quality["learned"].items()]
+    passes, these = ("1 pass", "this pass") if tuning.passes == 1 else (f"{tuning.passes} passes", "these passes")
     if quality["ranked_texts"]["tasks"]:
         learned.append("{tasks} tasks in words ({pairs})".format(**quality["ranked_texts"]))
     lines = [
@@ -243,8 +245,8 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
         f"language_model: {{prompt: {quality['prompt']['name']}}}}}`.",
         "",
         f"Learned from {_pairs(quality)} pairs, by {quality['labels']}: {', '.join(learned)}. Rank {tuning.rank}, "
-        f"{tuning.passes} passes, learning rate {tuning.learning_rate:g}; the base's weights have the digest "
-        f"{quality['base']['weights']}. The loss was {_losses(quality['loss'])} in these passes; guessing has "
+        f"{passes}, learning rate {tuning.learning_rate:g}; the base's weights have the digest "
+        f"{quality['base']['weights']}. The loss was {_losses(quality['loss'])} in {these}; guessing has "
         f"{GUESSING:.2f}.",
         "",
     ]
