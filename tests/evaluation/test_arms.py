@@ -16,7 +16,9 @@ from laurel.evaluation.statistics import rank_agreement, summarise
 from laurel.evaluation.style import styles
 from laurel.evaluation.summary import markdown_table, table
 from laurel.evaluation.verdict import headline
-from laurel.params.arm_infos import ArmInfo
+from laurel.params import parse_params
+from laurel.params.arm_infos import ArmInfo, arm_infos
+from minimal_params import MINIMAL
 from tiny_project import REPOSITORY
 
 MANY = (
@@ -48,6 +50,17 @@ def test_well_known_arms_have_their_order_and_opponents():
     found = comparisons_of(tuple(KNOWN.values()))
     assert set(found) == {(arm, over) for arm in ("preference", "intrinsic_only") for over in opponents}
     assert len(found) == 10
+
+
+def test_an_arm_with_a_section_of_defaults_differs_from_one_without():
+    """Tasks by learning progress, `curriculum: {}`, had the description of tasks in turns."""
+    agents = {"uniform": {}, "progress": {"agent": {"curriculum": {}}}}
+    arms = {name: {"reward": None, "role": "control", **agent} for name, agent in agents.items()}
+    params = parse_params({**MINIMAL, "arms": arms}, "params.yaml")
+    assert [info.label for info in arm_infos(params.arms, params.rewards)] == [
+        "the environment's reward alone",
+        "the environment's reward alone; agent.curriculum with its defaults",
+    ]
 
 
 def test_any_arms_are_ordered_by_role_and_the_first_method_is_the_main_one():

@@ -32,12 +32,12 @@ def arm_infos(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) ->
 
 
 def _in_words(key: str, values: Mapping[str, Any]) -> list[str]:
-    """Format each value with its dotted key, sorted by key."""
+    """Format each value with its dotted key, sorted by key; a section without values is on, with its defaults."""
     return [
         words
         for name, value in sorted(values.items())
         for words in (
-            _in_words(f"{key}.{name}", value)
+            _in_words(f"{key}.{name}", value) or [f"{key}.{name} with its defaults"]
             if isinstance(value, dict)
             else [f"{key}.{name} {value if isinstance(value, str) else json.dumps(value)}"]
         )
