@@ -162,6 +162,15 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[Path], monkeypatch:
     with pytest.raises(DataError, match=r"collect is not up to date. The working folder has no own_world.py"):
         transfer.read_sources(runs, None)
     (runs[0] / "own_world.py").unlink()
+    labelled = own.model_copy(update={"env": load_params(runs[1] / "params.yaml").env})
+    labelled = labelled.model_copy(
+        update={"annotate": labelled.annotate.model_copy(update={"gold": Path("gold.jsonl")})}
+    )
+    monkeypatch.setattr(transfer, "load_params", lambda _: labelled)
+    (runs[0] / "gold.jsonl").touch()
+    with pytest.raises(DataError, match=r"The working folder has no gold.jsonl, which its params name: run this"):
+        transfer.read_sources(runs, None)
+    (runs[0] / "gold.jsonl").unlink()
 
 
 def test_places_that_cannot_be_written_are_refused_before_anything_is_played(

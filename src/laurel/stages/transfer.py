@@ -20,7 +20,7 @@ from laurel import __version__
 from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, write_json
 from laurel.data.manifest import read_manifest
-from laurel.data.own_files import code_of_plugins, named_files
+from laurel.data.own_files import code_of_plugins, exists, named_files
 from laurel.data.written import prepare, written_whole
 from laurel.envs import return_threshold
 from laurel.errors import DataError, ParamsError
@@ -89,6 +89,8 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
             again = "Run laurel benchmark on its suite, or laurel run there."
             if (folder / module).is_file() and not module.is_file():
                 again = f"The working folder has no {module}, its environment: run this command where it is."
+            elif elsewhere := _named_elsewhere(params.used(), folder):
+                again = f"The working folder has no {elsewhere}, which its params name: run this command where it is."
             raise DataError(f"{folder}: is not a finished run: {stale} is not up to date. {again}")
         metrics = read_metrics(folder / REPORTS / METRICS)
         arms = params.resolved_arms
@@ -107,6 +109,17 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
             f"transfer: the runs are {', '.join(names)}, but there must be two or more, each with its own name."
         )
     return found
+
+
+def _named_elsewhere(content: Any, folder: Path) -> str | None:
+    """Return a file or directory that a run's parameters name and that lies in its folder, but not in this one."""
+    if isinstance(content, Mapping):
+        content = [value for key, value in content.items() if key != "responses"]
+    if isinstance(content, list):
+        return next((name for value in content if (name := _named_elsewhere(value, folder))), None)
+    if not isinstance(content, str) or not 0 < len(content) < 1000 or exists(Path(content)):
+        return None
+    return content if exists(folder / content) else None
 
 
 def transfer(
