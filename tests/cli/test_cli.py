@@ -15,6 +15,7 @@ import pytest
 
 from laurel import __version__
 from laurel.cli.app import main
+from laurel.console import REASON_FILE
 from laurel.data.lineage import PRODUCERS
 from laurel.stages.pipeline import PLACES, STAGES, Stage
 from tiny_project import STAGE, UNTRACKED, Project
@@ -374,3 +375,17 @@ def test_a_project_elsewhere(project: Project, tmp_path: Path, monkeypatch: pyte
 def test_a_name_that_no_file_can_have(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word.format("x" * 300) for word in command]) == 2
     assert re.search(r"^laurel: x{200}.*: cannot be (used|read) \(File name too long\)", capsys.readouterr().err)
+
+
+def test_why_a_command_fails_is_written_for_whoever_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also an error that is nobody's fault but ours, beside its traceback."""
+    reason = tmp_path / "reason"
+    monkeypatch.setenv(REASON_FILE, str(reason))
+    assert main(["show", str(tmp_path / "nothing")]) == 2
+    assert f"laurel: {reason.read_text()}\n" in capsys.readouterr().err
+    monkeypatch.setattr("laurel.data.show.describe_directory", lambda *_, **__: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["show", str(tmp_path)])
+    assert reason.read_text() == "ZeroDivisionError: integer division or modulo by zero"

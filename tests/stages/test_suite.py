@@ -176,12 +176,12 @@ def test_pairs_without_a_preference_are_not_left_out_of_those_that_differ() -> N
     oracle = {"pairs": 60, "agreement": {"value": 1.0, "ci95": [0.7, 1.0], "of": 10}, "undecided": 50}
     judge = {"annotator": "J", "oracle": oracle}
     assert suite_module._judge(judge, 1) == (
-        "J, which agrees with it on 10 of 10 pairs that differ in hand-written progress, and has no preference in 50 "
+        "J, which agrees with hand-written progress on 10 of 10 pairs that differ in it, and has no preference in 50 "
         "more"
     )
     oracle["undecided"] = 0
     assert suite_module._judge(judge, 10).startswith(
-        "J (the first of 10 label sets), which agrees with it on 10 of 10 pairs"
+        "J (the first of 10 label sets), which agrees with hand-written progress on 10 of 10 pairs"
     )
 
 

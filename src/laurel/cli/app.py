@@ -97,15 +97,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         tell(f"laurel: stopped. {getattr(options, 'again', AGAIN)}")
         return INTERRUPTED
+    except Exception as error:
+        _write_reason(f"{type(error).__name__}: {error}")  # beside the traceback
+        raise
 
 
 def _failed(message: str) -> int:
-    """Tell the user why a command fails, and write it to the file of REASON_FILE, if any; return the exit code."""
+    """Tell the user why a command fails, and whoever started it; return the exit code."""
     tell(f"laurel: {message}")
+    _write_reason(message)
+    return USAGE_ERROR
+
+
+def _write_reason(message: str) -> None:
+    """Write why this command fails to the file of REASON_FILE, if any."""
     if place := os.environ.get(REASON_FILE):
         with suppress(OSError):
             Path(place).write_text("\n".join(map(printable, message.split("\n"))), encoding="utf-8")
-    return USAGE_ERROR
 
 
 def _run(options: argparse.Namespace) -> Any:

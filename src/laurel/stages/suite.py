@@ -293,9 +293,9 @@ def _judge(quality: Mapping[str, Any], sets: int) -> str:
         return named
     named += f" (the first of {sets} label sets)" if sets > 1 else ""
     right = round(agreement["value"] * agreement["of"])
-    of = f"{right:,} of {agreement['of']:,} pairs that differ in hand-written progress"
+    of = f"{right:,} of {agreement['of']:,} pairs that differ in it"
     neither = f", and has no preference in {progress['undecided']:,} more" if progress.get("undecided") else ""
-    return f"{named}, which agrees with it on {of}{neither}"
+    return f"{named}, which agrees with hand-written progress on {of}{neither}"
 
 
 def _answers(metrics: Mapping[str, Any]) -> str:

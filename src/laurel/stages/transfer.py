@@ -217,7 +217,7 @@ def page(found: Mapping[str, Any]) -> str:
         markdown(["reward made in", *names], rows(found["rewards"])),
         *alike,
         *sets,
-        f"The diagonal is the run itself{whole}. For comparison, other arms of the runs:",
+        f"The diagonal is the run itself{whole}. For comparison, the runs' baselines, controls and bounds:",
         markdown(["arm", *names], rows(found["controls"])),
         "## Agents: played elsewhere without further training",
         markdown(["agents trained in", *names], rows(found["agents"])),
