@@ -27,6 +27,7 @@ from laurel.rewards import training
 from laurel.rewards.bradley_terry import Comparisons
 from laurel.rewards.functions import transition_features
 from laurel.rewards.method import QUALITY
+from laurel.rewards.methods.preference import Preference
 from laurel.rewards.model import RewardModel, raw_rewards
 from laurel.rewards.training import train_reward_model, usable_comparisons
 from laurel.stages import annotate, train_reward
@@ -336,11 +337,10 @@ def test_a_reward_that_contradicts_its_labels_says_so(steps: Places, tmp_path: P
         ({"judged_share": 0.5, "clear_pairs": 1000, "clear_pairs_followed": 989}, True),
         ({"judged_share": 0.4, "clear_pairs": 1000, "clear_pairs_followed": 700}, False),  # it carries over to others
         ({"judged_share": 1.0, "clear_pairs": 0, "clear_pairs_followed": 0}, False),
-        ({"heldout_agreement": 0.5}, False),  # another method's
     ],
 )
 def test_when_contradictions_are_noted(figures: dict[str, Any], noted: bool) -> None:
-    assert bool([*train_reward._contradictions("preference", [figures])]) == noted
+    assert bool([*Preference(PreferenceParams()).notes("preference", [figures])]) == noted
 
 
 def test_nothing_to_learn_from(steps: Places, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,6 @@ MOST_STEPS = 20_000
 """Collected steps, in whole episodes, that functions are tried on."""
 FIRST, TWICE = 20, 200
 """Number of transitions of the first test of a function, and of the test whether it is deterministic."""
-BY_TRAINING, BY_AGREEMENT = "mean return of a short training", "rank correlation with collected returns"
-"""What functions are compared by."""
 UNTRIED, FAILED_TRIAL, MISSING = "refused", "failed in training", "no answer"
 
 
@@ -152,7 +150,7 @@ class Search:
     @property
     def chosen_by(self) -> str:
         """The kind of score as text."""
-        return BY_TRAINING if self.try_out else BY_AGREEMENT
+        return "mean return of a short training" if self.try_out else "rank correlation with collected returns"
 
     def run(self, rounds: int) -> tuple[Candidate, list[Candidate]]:
         """Return the best function, and all functions.

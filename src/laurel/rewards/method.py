@@ -8,11 +8,11 @@ settings.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -281,6 +281,15 @@ class Method(ABC, Generic[Own]):
         Raises:
             LaurelError: inputs are missing or damaged, or contain nothing to learn from.
         """
+
+    def notes(self, name: str, qualities: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+        """Yield notes for the report on what the qualities (QUALITY) of its artefacts say.
+
+        Args:
+            name: of this reward.
+            qualities: of each label set.
+        """
+        return ()
 
     def check_shuffled(self, name: str, context: RewardContext, adapter: EnvAdapter) -> str | None:
         """Return a sentence on why the control of this reward (`fit_shuffled`) cannot be made here, as in `check`.

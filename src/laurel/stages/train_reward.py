@@ -4,7 +4,7 @@ quality.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -23,8 +23,6 @@ from laurel.params.training import AgentParams
 from laurel.pool import Job, run_jobs, start_server
 from laurel.progress import progress
 from laurel.rewards.arms import trained_arms
-from laurel.rewards.bradley_terry import DENSE, ENOUGH
-from laurel.rewards.code_search import BY_TRAINING
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import CARD, Described, StoredRewards, make_reward
 from laurel.seeding import derive_seed, seed_folder
@@ -120,47 +118,12 @@ def _make(
         for name in stored.settings
         if (table := stored.table(name, 0.5)) and len(table.texts) and float(np.ptp(table.rewards)) == 0
     ]
-    out.notes += [
-        f"The reward {name} is zero for every collected caption: none of them reaches a goal."
-        for name, sets in stored.qualities().items()
-        if all(quality.get("reachable") == 0 for quality in sets)
-    ]
-    out.notes += [note for name, sets in stored.qualities().items() for note in _unscored(name, sets)]
-    out.notes += [note for name, sets in stored.qualities().items() for note in _contradictions(name, sets)]
-    if qualities := stored.qualities().values():
-        out.counts["pairs"] = next((sets[0]["pairs"] for sets in qualities if "pairs" in sets[0]), 0)
+    for name, qualities in stored.qualities().items():
+        out.notes += method_of(stored.settings[name]).notes(name, qualities)
+    if every := stored.qualities().values():
+        out.counts["pairs"] = next((sets[0]["pairs"] for sets in every if "pairs" in sets[0]), 0)
     if not made:
         out.notes.append("No arm has a reward besides the environment's, so none was made.")
-
-
-def _unscored(name: str, sets: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield notes on functions that were taken without a score."""
-    for quality in sets:
-        if "usable" in quality and quality["score"] is None:
-            why = (
-                f"too few episodes ended in so short a training. Raise rewards.{name}.trial.steps, or lower "
-                "trial.ppo.n_envs"
-                if quality["chosen_by"] == BY_TRAINING
-                else "no function pays one collected episode more than another"
-            )
-            yield (
-                f"The function of the reward {name} was taken without a score ({quality['chosen_by']}), so it may be "
-                f"no better than the others: {why}."
-            )
-
-
-def _contradictions(name: str, sets: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield notes on label sets of a reward that has a label for most pairs, but contradicts clear ones."""
-    for number, quality in enumerate(sets):
-        clear, of_set = quality.get("clear_pairs", 0), f" of label set {number}" if len(sets) > 1 else ""
-        followed = quality.get("clear_pairs_followed", 0)
-        if quality.get("judged_share", 0) >= DENSE and followed < ENOUGH * clear:
-            yield (
-                f"The reward {name} contradicts {clear - followed:,} of the {clear:,} clear labels{of_set} that it "
-                "learned from (p up to 25% or from 75% on). Wrong labels often contradict others, and then not all can "
-                f"be followed. If the labels are right, raise rewards.{name}.patience or max_epochs, or try another "
-                "encoder."
-            )
 
 
 def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:

@@ -8,9 +8,10 @@ function's sums over collected episodes with their returns.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -138,6 +139,21 @@ class Code(Method[CodeParams]):
         search = Search(numbers, sample, writer, trial, own.trial.shaping.quantile)
         best, every = search.run(own.rounds)
         write_json(place / QUALITY, save(place, search, best, every))
+
+    def notes(self, name: str, qualities: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        """Yield notes on functions that were taken without a score."""
+        why = (
+            f"too few episodes ended in so short a training. Raise rewards.{name}.trial.steps, or lower "
+            "trial.ppo.n_envs"
+            if self.settings.select == "training"
+            else "no function pays one collected episode more than another"
+        )
+        for quality in qualities:
+            if quality["score"] is None:
+                yield (
+                    f"The function of the reward {name} was taken without a score ({quality['chosen_by']}), so it may "
+                    f"be no better than the others: {why}."
+                )
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         return load(place, adapter, quantile)

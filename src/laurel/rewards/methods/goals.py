@@ -7,7 +7,7 @@ and once per episode.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -277,6 +277,10 @@ class Goals(Method[GoalsParams]):
         table.save(place)
         quality = table.quality(self.settings.threshold, adapter)
         write_json(place / QUALITY, {"judge": judge, "simulated": simulated, **quality})
+
+    def notes(self, name: str, qualities: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        if all(quality["reachable"] == 0 for quality in qualities):
+            yield f"The reward {name} is zero for every collected caption: none of them reaches a goal."
 
     def check_shuffled(self, name: str, context: RewardContext, adapter: EnvAdapter) -> str | None:
         if self.settings.form == "open" and isinstance(goals_judge(self.settings, context, adapter), ChatAnnotator):

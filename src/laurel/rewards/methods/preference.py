@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
@@ -39,6 +40,21 @@ class Preference(Method[PreferenceParams]):
         )
         model.save(place)
         write_json(place / QUALITY, quality)
+
+    def notes(self, name: str, qualities: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        """Yield notes on label sets that have a label for most pairs, and whose clear labels the reward contradicts."""
+        from laurel.rewards.bradley_terry import DENSE, ENOUGH
+
+        for number, quality in enumerate(qualities):
+            clear, of_set = quality["clear_pairs"], f" of label set {number}" if len(qualities) > 1 else ""
+            followed = quality["clear_pairs_followed"]
+            if quality["judged_share"] >= DENSE and followed < ENOUGH * clear:
+                yield (
+                    f"The reward {name} contradicts {clear - followed:,} of the {clear:,} clear labels{of_set} that it "
+                    "learned from (p up to 25% or from 75% on). Wrong labels often contradict others, and then not all "
+                    f"can be followed. If the labels are right, raise rewards.{name}.patience or max_epochs, or try "
+                    "another encoder."
+                )
 
     def check_shuffled(self, name: str, context: RewardContext, adapter: EnvAdapter) -> str | None:
         return None if self.settings.input == "caption" else f'it needs rewards.{name}.input "caption".'
