@@ -16,7 +16,7 @@ from laurel.envs import adapter_for
 from laurel.feedback.ranked_texts import OWN
 from laurel.llm.judge_tuning import Labels
 from laurel.llm.local_chat import load_local
-from laurel.params import EnvParams
+from laurel.params import EnvParams, load_params
 from laurel.params.judges import HuggingFaceParams
 from laurel.stages import tune_judge
 from minimal_params import MINIMAL
@@ -69,6 +69,18 @@ def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.Cap
     assert [run.metrics["loss"]] == pytest.approx(quality["loss"])
     assert main([*command, "--gold", str(gold.path)]) == 0
     assert (judge / "adapter_model.safetensors").read_bytes() == weights, "same seed, same bytes"
+
+
+def test_labels_that_are_not_used_are_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold = GoldFile(project / "gold.jsonl", Task("CartPole-v1", adapter_for(EnvParams(id="CartPole-v1")).goal or ""))
+    for number in range(3):
+        gold.add(f"The pole leans {number} degrees.", "The pole stands upright.", "second", "uniform")
+    params = load_params(project / "params.yaml")
+    for pairs, told in ((2, "CartPole-v1: learns from 2 of 3 labels; --pairs 3 takes all.\n"), (3, "")):
+        labels = Labels((), (), pairs=pairs, gold=gold.path)
+        (subject,), _ = tune_judge._subjects(params, labels)
+        assert len(subject.pairs) == pairs
+        assert capsys.readouterr().err == told
 
 
 def test_a_judge_learns_from_ranked_texts(project: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -42,6 +42,8 @@ class Subject:
 
     adapter: EnvAdapter
     pairs: tuple[KnownPair, ...]
+    left_out: int = 0
+    """Further labels of a person or judge, which were not drawn."""
 
     @property
     def questions(self) -> tuple[Pair, ...]:
@@ -139,7 +141,7 @@ def by_gold(adapter: EnvAdapter, gold: GoldFile, n: int, rng: np.random.Generato
             f'{gold.path}: holds no preference for {gold.task.env} and the goal "{gold.task.goal}"{others}. '
             "Label some pairs with `laurel annotate review`."
         )
-    return Subject(adapter, _drawn(known, n, rng))
+    return Subject(adapter, _drawn(known, n, rng), left_out=max(len(known) - n, 0))
 
 
 def by_judge(adapter: EnvAdapter, rows: PreferenceRows, n: int, seed: int) -> Subject:
@@ -157,7 +159,7 @@ def by_judge(adapter: EnvAdapter, rows: PreferenceRows, n: int, seed: int) -> Su
         raise AnnotationError(
             f"{adapter.env_id}: no pair of the preferences has a preferred text, so there is nothing to learn from."
         )
-    return Subject(adapter, _drawn(known, n, drawing(seed, adapter)))
+    return Subject(adapter, _drawn(known, n, drawing(seed, adapter)), left_out=max(len(known) - n, 0))
 
 
 def drawing(seed: int, adapter: EnvAdapter) -> np.random.Generator:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from laurel.console import tell
 from laurel.data.directory import Output, output_directory
 from laurel.data.gold import GoldFile
 from laurel.data.json_file import write_json
@@ -153,6 +154,10 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
     if labels.preferences is not None:
         assert labels.captions is not None
         learned.append(by_judge(own, read_own(labels.preferences, labels.captions), labels.pairs, params.seed))
+    for subject in learned:
+        if subject.left_out:
+            used, of = len(subject.pairs), len(subject.pairs) + subject.left_out
+            tell(f"{subject.adapter.env_id}: learns from {used:,} of {of:,} labels; --pairs {of} takes all.")
     if not learned and labels.ranked is None:
         raise ParamsError(
             "There is nothing to learn from: name environments (--env), or give --gold, --preferences or "
