@@ -69,3 +69,11 @@ def test_what_questions_cost_is_estimated_from_listed_captions(
         assert not adapter.events()
     else:
         assert f" {dollars:,} calls without follow-ups and cost ${dollars:,}.00 at most if they are as long as" in told
+
+
+def test_a_model_in_this_process_has_no_cost() -> None:
+    judge = {"annotator": "huggingface", "huggingface": {"model": "no/such-model"}}
+    params = parse_params({**MINIMAL, "env": {"id": "FrozenLake-v1"}, "annotate": judge}, "a test")
+    told = Online(OnlineParams()).estimate(RewardContext.of(params), None, adapter_for(params.env))
+    assert told is not None
+    assert " 1,000 calls without follow-ups, and before that" in told

@@ -166,10 +166,10 @@ def estimates(
     prompt: str | None,
     goal: str | None,
 ) -> list[Estimate]:
-    """Return, for each chat model among a judge's annotators, what it takes to ask about captions, or about pairs of
-    neighbours in the sequence.
+    """Return, for each chat model at a server among a judge's annotators, what it takes to ask about captions, or about
+    pairs of neighbours in the sequence.
     """
-    kinds = [kind for kind in map(kind_of, annotate.voters) if isinstance(kind, ChatAnnotator)]
+    kinds = [kind for kind in map(kind_of, annotate.voters) if isinstance(kind, ChatAnnotator) and not kind.local]
     if shown == "pair":
         pairs = [Pair(*pair) for pair in pairwise(texts)]
         return [kind.estimate(adapter, pairs) for kind in kinds]

@@ -91,8 +91,8 @@ class Online(LearningMethod[OnlineParams]):
         if len(listed) < 2:
             return ""
         found = estimates("pair" if own.form == "ranking" else "caption", judge, adapter, listed, own.prompt, own.goal)
-        if not all(one.calls for one in found):
-            return ""  # the answers are stored, so it is unknown what others take
+        if not found or not all(one.calls for one in found):
+            return ""  # no server is asked, or the answers are stored, so that it is unknown what others take
         costs = [one.needs.most_cost for one in found]
         if any(cost is None for cost in costs):
             return " and cost an unknown amount"
