@@ -1,4 +1,6 @@
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -8,11 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laurel.agents.actor import Acted, View
 from laurel.agents.actors.random import UniformPolicy
-from laurel.agents.behaviour import Behaviour, assign
+from laurel.agents.behaviour import Behaviour, assign, collect_steps
 from laurel.agents.checkpoint import save_policy
 from laurel.agents.policy import ActorCritic
 from laurel.envs import EnvAdapter, adapter_for
+from laurel.envs.vector import make_vector
 from laurel.errors import DataError, EnvError, ParamsError
 from laurel.params import EnvParams, PolicyShare
 
@@ -147,3 +151,18 @@ def test_agents_that_do_not_fit(tmp_path: Path, adapter: EnvAdapter) -> None:
         Behaviour([PolicyShare(kind="checkpoint", path=path)], adapter, 4, 0)
     with pytest.raises(DataError, match="no such directory; a trained agent is needed"):
         Behaviour([PolicyShare(kind="checkpoint", path=tmp_path / "none")], adapter, 4, 0)
+
+
+def test_actors_are_asked_where_a_transition_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, act = [], UniformPolicy.act
+
+    def counted(self: UniformPolicy, view: View, rng: np.random.Generator) -> Acted:
+        asked.append(int(view.acting.sum()))
+        return act(self, view, rng)
+
+    monkeypatch.setattr(UniformPolicy, "act", counted)
+    params = EnvParams(id="FrozenLake-v1", backend="gymnasium")
+    adapter, written = adapter_for(params), list[Any]()
+    with closing(make_vector(params, adapter, 4, 0)) as envs:
+        collect_steps(envs, Behaviour([PolicyShare()], adapter, 4, 0), 402, written.append, lambda _: None)
+    assert sum(asked) - 402 in range(4), "the last step may take more"

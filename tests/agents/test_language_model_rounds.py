@@ -22,6 +22,7 @@ from laurel.agents.learner import PolicyNetwork
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import TrainingError
+from laurel.evaluation.rollout import roll_out
 from laurel.llm.chat import RefusedError
 from laurel.llm.trl_tuning import Group, Tuning
 from laurel.params.language_actor import LanguageActorParams
@@ -244,6 +245,14 @@ def test_states_that_were_asked_about_are_counted_once(adapter: EnvAdapter) -> N
             actor.act(view, rng)
         counts.append((actor.account["states"], actor.account["answers"]))
     assert counts == [(2, 2), (2, 12)], "a greedy actor remembers its answers, another one draws each anew"
+
+
+def test_an_answer_is_written_for_each_step(adapter: EnvAdapter) -> None:
+    """Episodes of one step: none is written about the observation that ends them."""
+    policy = initial_policy(adapter, LanguageActorParams.model_validate(SMALL), 0, 0)
+    actor = policy.as_actor()
+    rows = roll_out(GRID, adapter, actor, n_envs=4, episodes=6, seed=0, learned=None)
+    assert actor.account["answers"] == sum(row["length"] for row in rows) == 6
 
 
 def test_tokens_and_unreadable_answers_are_counted_where_they_are_written(

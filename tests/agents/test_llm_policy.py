@@ -104,6 +104,20 @@ def test_it_acts_by_the_likelihood_of_each_action_and_asks_about_a_state_once(
     assert not loads, "and the model is not even loaded"
 
 
+def test_it_is_not_asked_about_states_on_which_no_action_follows(asked: Callable[..., FakeChat]) -> None:
+    """Each would cost a call; the actions of other environments are the same."""
+    model = asked(sticks_from_17)
+    everywhere = policy().act(view(), np.random.default_rng(3))
+    assert len(model.requests) == 2
+    model.requests.clear()
+    ended = View(adapter_for(BLACKJACK), HANDS, np.array([True, False, True]))
+    actor = policy(annotate=annotate(language_model={"responses": "other"}))
+    found = actor.act(ended, np.random.default_rng(3))
+    assert found.action[[0, 2]].tolist() == everywhere.action[[0, 2]].tolist()
+    assert len(model.requests) == actor.account["states"] == 1
+    assert np.exp(actor.log_probs(view()))[1] == pytest.approx([0.9, 0.1]), "asked once it acts"
+
+
 def test_temperature_sharpens_and_flattens(asked: Callable[..., FakeChat]) -> None:
     asked(sticks_from_17)
     sharp, flat = (np.exp(policy(temperature=t).log_probs(view()))[1, 0] for t in (0.5, 100.0))

@@ -11,6 +11,7 @@ import pytest
 from gymnasium.envs.toy_text import FrozenLakeEnv
 
 from acting import Acting
+from laurel.agents.actor import Acted, View
 from laurel.arrays import Array, FloatArray
 from laurel.envs import adapter_for, make_reference
 from laurel.envs.base import EnvAdapter, Transitions
@@ -308,3 +309,18 @@ def test_a_negative_measure_is_refused_and_not_made_0(monkeypatch: pytest.Monkey
     monkeypatch.setattr(type(adapter), "further_measures", lambda _, steps: {"height": np.full(len(steps), -2.5)})
     with pytest.raises(EnvError, match=r"FrozenLake\w*\.further_measures: height is -2\.5, but a measure begins at 0"):
         roll_out(params, adapter, Policy(adapter), n_envs=2, episodes=2, seed=0, learned=None)
+
+
+def test_an_actor_is_asked_where_a_step_follows() -> None:
+    """Neither about the last observation of an episode nor about an environment that has played its share."""
+    env = EnvParams(id="FrozenLake-v1", max_episode_steps=20)
+    adapter, asked = adapter_for(env), 0
+
+    class Counting(Policy):
+        def act(self, view: View, rng: np.random.Generator) -> Acted:
+            nonlocal asked
+            asked += int(view.acting.sum())
+            return super().act(view, rng)
+
+    rows = roll_out(env, adapter, Counting(adapter), n_envs=3, episodes=7, seed=11, learned=None)
+    assert asked == sum(row["length"] for row in rows) > 0

@@ -30,11 +30,14 @@ class View:
 
     Args:
         packed: (N, D) packed observations.
+        acting: (N,) False where an episode has ended, so that the action has no effect and an actor that asks a
+            language model need not ask; None: all act.
     """
 
-    def __init__(self, adapter: EnvAdapter, packed: Array) -> None:
+    def __init__(self, adapter: EnvAdapter, packed: Array, acting: BoolArray | None = None) -> None:
         self.adapter = adapter
         self.packed = packed
+        self.acting = np.ones(len(packed), dtype=np.bool_) if acting is None else acting
 
     def __len__(self) -> int:
         return len(self.packed)
@@ -169,16 +172,20 @@ class Advisor(Actor):
         """Return the log-probabilities (N, K) of all actions in each environment of the view; none is NaN."""
 
     def log_probs(self, view: View) -> FloatArray:
-        """Return the results of `advise` (N, K), cached per distinct observation."""
+        """Return the results of `advise` (N, K), cached per distinct observation; uniform ones for observations that
+        no episode acts on.
+        """
         keys = [row.tobytes() for row in view.packed]
-        new = {key: place for place, key in enumerate(keys) if key not in self._known}
+        wanted = {keys[place]: place for place in np.flatnonzero(view.acting).tolist()}
+        new = {key: place for key, place in wanted.items() if key not in self._known}
         if new:
             if len(self._known) > MOST_REMEMBERED:  # continuous observations are all distinct
                 self._known.clear()
-                new = {key: place for place, key in enumerate(keys)}
+                new = wanted
             advice = self.advise(View(view.adapter, view.packed[list(new.values())]))
             self._known.update(zip(new, advice, strict=True))
-        return np.stack([self._known[key] for key in keys])
+        uniform = np.full(self.n_actions, -np.log(self.n_actions), dtype=np.float32)
+        return np.stack([self._known.get(key, uniform) for key in keys])
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
         log_probs = self.log_probs(view)

@@ -46,11 +46,14 @@ class Behaviour:
         """SHA-256 of each trained agent's weights; None for other actors."""
         self._envs = [np.flatnonzero(self.assignment == index) for index in range(len(policies))]
 
-    def act(self, observation: Array, begins: BoolArray | None = None) -> tuple[Array, FloatArray, FloatArray]:
+    def act(
+        self, observation: Array, begins: BoolArray | None = None, acting: BoolArray | None = None
+    ) -> tuple[Array, FloatArray, FloatArray]:
         """Act on packed observations (N, D).
 
         Args:
             begins: (N,) True where it is an episode's first observation; None: nowhere.
+            acting: (N,) False where it is an episode's last observation, on which no action follows; None: nowhere.
 
         Returns:
             Actions (N,) or (N, A); their log-probabilities under the actor that drew them, and values, (N,) each;
@@ -62,7 +65,7 @@ class Behaviour:
         for actor, rng, envs in zip(self._actors, self._rngs, self._envs, strict=True):
             if begins is not None:
                 actor.begin(begins[envs])
-            acted = actor.act(View(self._adapter, observation[envs]), rng)
+            acted = actor.act(View(self._adapter, observation[envs], None if acting is None else acting[envs]), rng)
             action[envs] = acted.action
             if acted.log_prob is not None:
                 log_prob[envs] = acted.log_prob
@@ -106,17 +109,17 @@ def collect_steps(
         info=envs.adapter.info_fields,
     )
     taken = reported = 0
-    valid = np.zeros(envs.n_envs, dtype=np.bool_)
+    valid, ended = np.zeros(envs.n_envs, dtype=np.bool_), np.zeros(envs.n_envs, dtype=np.bool_)
     done: tuple[Any, ...] | None = None
     while taken < n_steps:
-        drawn, *estimates = behaviour.act(observation, ~valid)
+        drawn, *estimates = behaviour.act(observation, ~valid, ~ended)
         acted = (envs.adapter.taken(drawn), *estimates)
         envs.begin_step(acted[0])
         if done is not None:
             recorder.record(*done)
         step = envs.end_step()
         done = (*acted, *step)
-        observation, valid = step.observation, step.valid
+        observation, valid, ended = step.observation, step.valid, step.terminated | step.truncated
         taken += int(valid.sum())
         if taken - reported >= PROGRESS_STEPS and taken < n_steps:
             advance(taken - reported)

@@ -74,8 +74,9 @@ def roll_out(
         actor.begin(np.ones(n_envs, dtype=np.bool_))
         played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
         unended, endless = 0, episode_limit(env) is None
+        acting = np.ones(n_envs, dtype=np.bool_)
         while left.any():
-            action = adapter.taken(actor.act(View(adapter, observation), rng).action)
+            action = adapter.taken(actor.act(View(adapter, observation, acting), rng).action)
             step = envs.step(action)
             ends = step.terminated, step.truncated
             transitions = Transitions(observation, action, step.reward, step.observation, *ends, step.info)
@@ -93,6 +94,7 @@ def roll_out(
                 for i, row in zip(counted, meter.rows(transitions, counted), strict=True):
                     played[i].append(row)
                 left[counted] -= 1
+            acting = ~ended & (left > 0)
             actor.begin(~step.valid)
             envs.stop(left == 0, step.observation)
             meter.begin(ended)

@@ -128,20 +128,24 @@ class LanguageModelActor(Actor):
         self._answers = self._unread = self._tokens = 0
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
-        states, adapter = list(view.text), view.adapter
+        which = np.flatnonzero(view.acting).tolist()
+        states, adapter = [view.text[i] for i in which], view.adapter
         if self._greedy:  # equal states have equal answers
             new = [state for state in dict.fromkeys(states) if state not in self._known]
             written = self._policy.propose(adapter, new, rng, greedy=True) if new else []
             self._known.update(zip(new, written, strict=True))
             proposals = [self._known[state] for state in states]
         else:
-            proposals = written = self._policy.propose(adapter, states, rng)
+            proposals = written = self._policy.propose(adapter, states, rng) if states else []
         self._met.update(states)
         self._answers += len(written)
         self._unread += sum(one.moves is None for one in written)
         self._tokens += sum(one.tokens for one in written)
-        logs = np.array([one.log_prob for one in proposals], dtype=np.float32)
-        return Acted(actions_of(proposals, self._policy.lists, rng), logs)
+        made: list[Proposal | None] = [None] * len(view)
+        for i, one in zip(which, proposals, strict=True):
+            made[i] = one
+        logs = np.array([np.nan if one is None else one.log_prob for one in made], dtype=np.float32)
+        return Acted(actions_of(made, self._policy.lists, rng), logs)
 
     @property
     def account(self) -> Mapping[str, Any]:
@@ -156,11 +160,11 @@ class LanguageModelActor(Actor):
         }
 
 
-def actions_of(proposals: Sequence[Proposal], lists: Sequences, rng: np.random.Generator) -> Array:
-    """Return the actions (N,) that proposals name; a random one where an answer cannot be read."""
+def actions_of(proposals: Sequence[Proposal | None], lists: Sequences, rng: np.random.Generator) -> Array:
+    """Return the actions (N,) that proposals name; a random one without a proposal, or where it cannot be read."""
     action = lists.draw(len(proposals), rng)
     for i, one in enumerate(proposals):
-        if one.moves is not None:
+        if one is not None and one.moves is not None:
             action[i] = lists.number(one.moves)
     return action
 
