@@ -95,16 +95,17 @@ def test_agents_act_by_the_hinted_policy() -> None:
     one, advisor = learner(hinted=True)
     rollout = collected(one)
     assert rollout.hints is not None
-    squares = rollout.observation[:-1, :, 0]
-    assert rollout.hints[..., 2] - rollout.hints[..., 0] == pytest.approx(
-        HINTED.weight * (2.0 - squares / 16), abs=1e-5
+    squares, valid = rollout.observation[:-1, :, 0], rollout.valid
+    assert (rollout.hints[..., 2] - rollout.hints[..., 0])[valid] == pytest.approx(
+        HINTED.weight * (2.0 - squares / 16)[valid], abs=1e-5
     )
     log_probs = hinted_log_probs(one.policy, rollout)
     own = log_probs.gather(2, torch.from_numpy(rollout.action)[..., None])[..., 0]
     assert rollout.log_prob == pytest.approx(own.detach().numpy(), abs=1e-5)
     frequency = (rollout.action == 2)[rollout.valid].mean()
     assert frequency == pytest.approx(log_probs[..., 2].exp().detach().numpy()[rollout.valid].mean(), abs=0.1)
-    assert advisor.asked == len(np.unique(squares)), "each distinct state is asked about once"
+    assert not set(squares[~valid]) <= set(squares[valid]), "some states end episodes"
+    assert advisor.asked == len(np.unique(squares[valid])), "each distinct state on which agents act, once"
 
 
 def test_the_ratio_begins_at_one_and_would_not_with_the_networks_own_log_probabilities() -> None:
@@ -186,11 +187,12 @@ def test_shuffled_hints_are_as_strong_and_another_draw_for_each_agent() -> None:
     assert np.array_equal(alone[0], alone[2])
     assert not np.array_equal(alone[0], alone[1])
     group = [Hints(advisor, settings, seed) for seed in (0, 1)]
-    together = hints_of(group, adapter, np.concatenate([states, states]))
+    acting = np.ones(28, dtype=np.bool_)
+    together = hints_of(group, adapter, np.concatenate([states, states]), acting)
     assert np.array_equal(together, np.concatenate(alone[:2]))
     for one in group:
         one.schedule(1.0)
-    assert hints_of(group, adapter, np.concatenate([states, states])) == 0.0
+    assert hints_of(group, adapter, np.concatenate([states, states]), acting) == 0.0
     assert advisor.asked == 14, "all share what the model said"
     assert "shuffled" not in HintsParams().model_dump(), "digests of runs without it stay"
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from laurel.agents.actor import Advisor, View
 from laurel.agents.actors import Checked, make_actor
-from laurel.arrays import Array, FloatArray
+from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.params.algorithms import HintsParams
@@ -46,9 +46,13 @@ class Hints:
         """Set the weight after a fraction `done` of the run's updates."""
         self.weight = self._params.weight * max(0.0, 1 - done / self._params.share)
 
-    def __call__(self, adapter: EnvAdapter, observation: Array) -> FloatArray | float:
-        """Return the term added to logits (N, A) for packed observations (N, D); asks nothing if the weight is 0."""
-        return self.weight * self._advisor.log_probs(View(adapter, observation)) if self.weight else 0.0
+    def __call__(self, adapter: EnvAdapter, observation: Array, acting: BoolArray | None = None) -> FloatArray | float:
+        """Return the term added to logits (N, A) for packed observations (N, D); asks nothing if the weight is 0.
+
+        Args:
+            acting: as in `View`.
+        """
+        return self.weight * self._advisor.log_probs(View(adapter, observation, acting)) if self.weight else 0.0
 
 
 class Shuffled(Advisor):
@@ -75,16 +79,17 @@ class Shuffled(Advisor):
         return self._advisor.estimate(view)
 
 
-def hints_of(hints: Sequence[Hints], adapter: EnvAdapter, observation: Array) -> FloatArray | float:
+def hints_of(hints: Sequence[Hints], adapter: EnvAdapter, observation: Array, acting: BoolArray) -> FloatArray | float:
     """Return the term added to the logits (S N, A) of S agents with equal settings.
 
     Args:
         observation: (S N, D) packed, one agent's after the other's.
+        acting: (S N,), as in `View`.
     """
     if not hints[0].shuffled or not hints[0].weight:
-        return hints[0](adapter, observation)
-    parts = zip(hints, np.split(observation, len(hints)), strict=True)
-    return np.concatenate([own(adapter, part) for own, part in parts])
+        return hints[0](adapter, observation, acting)
+    parts = zip(hints, np.split(observation, len(hints)), np.split(acting, len(hints)), strict=True)
+    return np.concatenate([own(adapter, part, where) for own, part, where in parts])
 
 
 def make_advisor(

@@ -158,7 +158,8 @@ class PPOGroup(LearnerGroup):
         """Add the hints of step t to the logits (S, A, N) for acting, and store them for the loss."""
         hints = [learner.hints for learner in self.learners if learner.hints is not None]
         assert whole.hints is not None
-        whole.hints[t] = hints_of(hints, adapter, whole.observation[t])
+        ended = whole.terminated[t - 1] | whole.truncated[t - 1] if t else np.zeros(len(whole.observation[t]), np.bool_)
+        whole.hints[t] = hints_of(hints, adapter, whole.observation[t], ~ended)
         n, n_actions, n_envs = output.shape
         output += whole.hints[t].reshape(n, n_envs, n_actions).swapaxes(1, 2)
 
