@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -111,7 +111,7 @@ def run(
         modules = preload("train", env, every.values())
         judging = Judging(seed, context, topics(unfinished, context), modules)
         judging.answered = lambda: out.use_if_due(judging.used)
-        sources = Inputs(captions, preferences, reward, judge=judging.queue)
+        sources = Inputs(captions, preferences, reward)
         work = _Work(seed, context, unfinished, part, sources, agent.workers, modules)
         whole = sum(steps_of(arm) for arm, _, _ in places)
         infos = arm_infos(sections["arms"], sections["rewards"])
@@ -189,9 +189,10 @@ class _Work:
         served = servers(served_actors(arm for arm, _, _ in sampling).values())
         with served, judging, progress(self.steps, "train-agents", "steps") as advance:
             counted = page.counting(advance) if page else advance
-            run_jobs(self._jobs(), self.workers, counted, self.modules, begun)
+            jobs = self._jobs(replace(self.sources, judge=judging.queue))  # it has one from now on
+            run_jobs(jobs, self.workers, counted, self.modules, begun)
 
-    def _jobs(self) -> list[Job]:
+    def _jobs(self, sources: Inputs) -> list[Job]:
         """Return the processes that train agents."""
         from laurel.training.arms import train_arms
 
@@ -199,7 +200,7 @@ class _Work:
             job_of(
                 ", ".join(f"{arm.name} seed {number}" for arm, number, _ in some),
                 train_arms if self.part is None else partial(train_arms, part=self.part),
-                (self.seed, self.context, some, self.sources),
+                (self.seed, self.context, some, sources),
             )
             for some in groups(self.agents, self.context.adapter)
         ]
