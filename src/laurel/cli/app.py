@@ -97,8 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         tell(f"laurel: stopped. {getattr(options, 'again', AGAIN)}")
         return INTERRUPTED
-    except Exception as error:
-        _write_reason(f"{type(error).__name__}: {error}")  # beside the traceback
+    except (
+        Exception
+    ) as error:  # whatever it is, it is raised on; its text stays on the terminal, since pages show reasons
+        _write_reason(f"an unexpected {type(error).__name__}, whose traceback was printed")
         raise
 
 
