@@ -19,14 +19,24 @@ def named_files(content: Any) -> dict[str, str]:
 
     The response store is left out, since every run adds to it.
     """
+    return {name: digest for text in possible_names(content) for name, digest in _digests(text).items()}
+
+
+def possible_names(content: Any) -> Iterator[str]:
+    """Yield the values of parameters that may name a file or directory, without the response store."""
     if isinstance(content, Mapping):
         content = [value for key, value in content.items() if key != "responses"]
     if isinstance(content, list):
-        return {name: digest for value in content for name, digest in named_files(value).items()}
-    if not isinstance(content, str) or not 0 < len(content) < 1000:
-        return {}
-    module = content.partition(":")[0].replace(".", "/")
-    named = {Path(content), Path(f"{module}.py"), *([Path(module)] if ":" in content else [])} - {Path()}
+        for value in content:
+            yield from possible_names(value)
+    elif isinstance(content, str) and 0 < len(content) < 1000:
+        yield content
+
+
+def _digests(text: str) -> dict[str, str]:
+    """Return file or directory -> digest, or stamp, for those that a value of a parameter names."""
+    module = text.partition(":")[0].replace(".", "/")
+    named = {Path(text), Path(f"{module}.py"), *([Path(module)] if ":" in text else [])} - {Path()}
     named = {path for path in named if exists(path)}
     files = {str(file): digest_file(file) for file in named if file.is_file()}
     return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}

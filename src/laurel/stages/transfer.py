@@ -20,7 +20,7 @@ from laurel import __version__
 from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, write_json
 from laurel.data.manifest import read_manifest
-from laurel.data.own_files import code_of_plugins, exists, named_files
+from laurel.data.own_files import code_of_plugins, exists, named_files, possible_names
 from laurel.data.written import prepare, written_whole
 from laurel.envs import return_threshold
 from laurel.errors import DataError, ParamsError
@@ -113,13 +113,7 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
 
 def _named_elsewhere(content: Any, folder: Path) -> str | None:
     """Return a file or directory that a run's parameters name and that lies in its folder, but not in this one."""
-    if isinstance(content, Mapping):
-        content = [value for key, value in content.items() if key != "responses"]
-    if isinstance(content, list):
-        return next((name for value in content if (name := _named_elsewhere(value, folder))), None)
-    if not isinstance(content, str) or not 0 < len(content) < 1000 or exists(Path(content)):
-        return None
-    return content if exists(folder / content) else None
+    return next((n for n in possible_names(content) if exists(folder / n) and not exists(Path(n))), None)
 
 
 def transfer(
