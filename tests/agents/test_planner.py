@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from laurel.agents.actor import View
 from laurel.agents.actors import make_actor
 from laurel.agents.actors.planner import EXPLORE, Planner, Subgoal, _Episode, subgoals_of
 from laurel.envs import adapter_for
+from laurel.envs.vector import make_vector
 from laurel.errors import EnvError, ParamsError
 from laurel.evaluation.rollout import roll_out
 from laurel.feedback.annotators.huggingface import HuggingFaceKind
@@ -108,6 +111,15 @@ def test_subgoals_are_drawn_by_their_probabilities_after_the_last_reports(greedy
     assert 0.4 < np.mean([one is EXPLORE for one in found]) < 0.8 or greedy
     assert set(found) == ({EXPLORE} if greedy else set(subgoals))
     assert set(model.told) == {"Reports: two three four Now: Here."}
+
+
+def test_no_subgoal_is_asked_for_where_an_episode_has_ended() -> None:
+    adapter, model = adapter_for(DOORKEY), Undecided()
+    with closing(make_vector(DOORKEY, adapter, 3, 0)) as envs:
+        planner = Planner(adapter, (EXPLORE, Subgoal(KEY)), "model", model, 40, greedy=True)  # type: ignore[arg-type]
+        planner.begin(np.ones(3, dtype=np.bool_))
+        planner.act(View(adapter, envs.reset(), np.array([True, False, True])), np.random.default_rng(0))
+    assert len(model.told) == 2
 
 
 def test_subgoals_are_captions_of_the_environment() -> None:

@@ -109,19 +109,18 @@ class Planner(Actor):
             self._episodes[i] = _Episode()
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
-        for episode, row, observation in zip(self._episodes, view.packed, view.observation, strict=True):
-            self._report(episode, row)
-            episode.map.see(observation)
-        waiting = [i for i, episode in enumerate(self._episodes) if self._is_over(episode)]
-        for i, subgoal in zip(
-            waiting, self._named([(self._episodes[i], view.text[i]) for i in waiting], rng), strict=True
-        ):
-            episode = self._episodes[i]
+        acting = [(i, self._episodes[i]) for i in np.flatnonzero(view.acting).tolist()]
+        for i, episode in acting:
+            self._report(episode, view.packed[i])
+            episode.map.see(view.observation[i])
+        waiting = [(episode, view.text[i]) for i, episode in acting if self._is_over(episode)]
+        for (episode, _), subgoal in zip(waiting, self._named(waiting, rng), strict=True):
             episode.subgoal, episode.steps, episode.known = subgoal, 0, len(episode.map.things)
-        action = np.array([self._next(episode, rng) for episode in self._episodes])
-        for episode, row, taken in zip(self._episodes, view.packed, action.tolist(), strict=True):
-            episode.before, episode.action, episode.steps = row.copy(), taken, episode.steps + 1
-            episode.map.took(taken)
+        action = np.zeros(len(self._episodes), dtype=np.int64)
+        for i, episode in acting:
+            action[i] = self._next(episode, rng)
+            episode.before, episode.action, episode.steps = view.packed[i].copy(), int(action[i]), episode.steps + 1
+            episode.map.took(episode.action)
         return Acted(action)
 
     @property
