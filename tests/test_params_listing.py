@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from laurel.cli.app import main
 from laurel.errors import ParamsError
 from laurel.params import parse_params
 from laurel.params.listing import listed
+from laurel.params.rewards import METHODS, settings_of
+from laurel.tracking.tracker import flatten
 from minimal_params import MINIMAL, keys_of
 
 
@@ -37,6 +42,23 @@ def test_every_parameter_is_listed_with_a_sentence() -> None:
 def test_types_ranges_and_defaults(name: str, line: str) -> None:
     (parameter,) = listed(name)
     assert str(parameter).splitlines()[0] == f"{name}: {line}"
+
+
+def test_a_reward_has_the_defaults_that_are_listed() -> None:
+    """Those of trials of functions were listed as of the section shaping, whose values they never had."""
+    listed_as = {parameter.name: parameter.default for parameter in listed("rewards")}
+    for kind in METHODS.builtin():
+        given = {"path": "other/data/reward"} if kind == "stored" else {}
+        for name, value in flatten(settings_of(kind, given).model_dump(mode="json"), f"rewards.{kind}.").items():
+            if name.rpartition(".")[2] not in (*given, "kind"):
+                assert listed_as[name] == f"default {value if isinstance(value, str) else json.dumps(value)}", name
+
+
+def test_a_trial_keeps_its_defaults_where_only_some_are_set() -> None:
+    """One key of its shaping gave all others the defaults of the section shaping: a tenth of the weight, and counts."""
+    settings: Any = settings_of("code", {"trial": {"shaping": {"form": "potential"}}})
+    trial = settings.trial
+    assert (trial.shaping.quantile, trial.shaping.beta, trial.shaping.intrinsic) == (0.0, 0.0, 1.0)
 
 
 def test_the_command_lists_a_section(capsys: pytest.CaptureFixture[str]) -> None:

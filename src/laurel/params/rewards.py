@@ -167,6 +167,14 @@ class OnlineParams(RewardParams):
         return self
 
 
+class TrialShapingParams(ShapingParams):
+    """As the section `shaping`, but with defaults by which a candidate's output is paid as it is, and each time."""
+
+    quantile: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.0
+    beta: NonNegative = 0.0
+    intrinsic: NonNegative = 1.0
+
+
 class TrialParams(Section):
     """A short PPO training run, by which candidate rewards are compared."""
 
@@ -174,7 +182,7 @@ class TrialParams(Section):
     """Environment steps per agent."""
     seeds: Count = 2
     """Agents per candidate."""
-    shaping: ShapingParams = ShapingParams(quantile=0.0, beta=0.0, intrinsic=1.0)
+    shaping: TrialShapingParams = TrialShapingParams()
     """Shaping of the candidates and weight of the environment's reward."""
     ppo: PPOParams = PPOParams()
 
