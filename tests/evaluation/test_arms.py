@@ -63,6 +63,21 @@ def test_an_arm_with_a_section_of_defaults_differs_from_one_without():
     ]
 
 
+def test_what_knows_the_task_by_hand_is_a_bound_also_in_a_sum():
+    """The headline credited feedback with a sum that has hand-written progress, and with the environment's answers."""
+    arms = {
+        "sum": {"reward": {"preference": 1, "oracle": 0.5}},
+        "truth": {"reward": "truth"},
+        "two": {"reward": {"preference": 1, "novelty": 0.5}},
+    }
+    params = parse_params({**MINIMAL, "arms": arms, "rewards": {"truth": {"kind": "outcome", "judge": "truth"}}}, "")
+    infos = arm_infos(params.arms, params.rewards)
+    assert [info.role for info in infos] == ["bound", "bound", "method"]
+    main = main_of(infos)
+    assert main is not None
+    assert main.name == "two"
+
+
 def test_any_arms_are_ordered_by_role_and_the_first_method_is_the_main_one():
     assert names(ordered(MANY)) == [
         "sac", "plain", "preference_b0", "preference_b3", "preference_sac", "random", "random_b0", "shuffled",

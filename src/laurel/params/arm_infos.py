@@ -56,7 +56,7 @@ def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
     elif hinted and hinted.get("shuffled"):
         role = "control"
     elif roles:
-        role = next((role for role in ("method", "bound") if role in roles), "control")
+        role = next((role for role in ("bound", "method") if role in roles), "control")
     elif arm.actor is not None:
         role = role_of_actor(arm.actor, arm.actor_options)
     else:

@@ -336,6 +336,8 @@ class Outcome(Method[OutcomeParams]):
         if settings.judge != "annotator":
             who = {"supervised": "a classifier of true answers", "truth": "the environment itself"}[settings.judge]
             self.summary = f"at an episode's end, whether its outcome is the goal by {who}"
+        if settings.judge == "truth":
+            self.role = "bound"
 
     def asked_in_fit(self) -> str | None:
         return MAIN if self.settings.judge == "annotator" else None
