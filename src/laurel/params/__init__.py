@@ -137,7 +137,8 @@ class Params(Section):
     """Everything a run depends on besides its code."""
 
     seed: Seed = 0
-    """Seed from which all random numbers of the run derive."""
+    """Seed from which all random numbers of the run derive, together with agent.seeds. What is drawn for each agent's
+    reward (random_reward, shuffled_labels, rnd, online) depends on agent.seeds alone: change those to draw it anew."""
     env: EnvParams
     collect: CollectParams
     caption: CaptionParams = CaptionParams()
