@@ -99,6 +99,12 @@ def test_arms_of_one_name_are_tested(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert page.count("<tr>") == 2 + 4
 
 
+def test_an_arm_whose_name_pandas_takes_for_a_missing_value_is_tested_in_both_measures(tmp_path: Path) -> None:
+    names = ("None", "NA", "nan")
+    a, b = (report(tmp_path / folder, dict.fromkeys(names, mean)) for folder, mean in (("a", 0.1), ("b", 0.9)))
+    assert compare(a, b).tests == 2 * len(names)
+
+
 def test_settings_of_an_arm_that_differ_are_listed(tmp_path: Path) -> None:
     """Of an arm that only one report has, its name says enough."""
     preference, mixed = PARAMS["arms"].values()

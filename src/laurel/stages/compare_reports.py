@@ -66,7 +66,9 @@ class Report:
         manifest = checked_manifest(path, "evaluate")
         metrics = read_metrics(path / METRICS)
         results = pd.read_parquet(path / RESULTS)
-        return cls(str(given), path, manifest, metrics, results, pd.read_csv(path / CURVES))
+        # an arm may be called None or NA, which pandas reads as a missing value
+        curves = pd.read_csv(path / CURVES, keep_default_na=False, na_values=[""])
+        return cls(str(given), path, manifest, metrics, results, curves)
 
     @property
     def params(self) -> Mapping[str, Any]:
