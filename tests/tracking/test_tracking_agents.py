@@ -21,7 +21,7 @@ from laurel.data.manifest import RUN
 from laurel.data.replacing import replace_directory
 from laurel.params.resolved_arms import Arm
 from laurel.tracking import agents as tracking_agents
-from laurel.tracking.agents import ADAPTER, NOTE, POINTS, STAGE, AgentRuns, read_note, thinned, training_of
+from laurel.tracking.agents import ADAPTER, NOTE, POINTS, STAGE, AgentRuns, asked_of, read_note, thinned, training_of
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from laurel.training.checkpoint import STATE
@@ -78,7 +78,12 @@ def test_groups_are_of_one_training() -> None:
     def training(made_from: str = "a", **changes: Any) -> str:
         agent = {**PARAMS.agent.model_dump(), **changes.pop("agent", {})}
         params = make_params(arms={"one": {"reward": changes.pop("reward", None)}}, agent=agent, **changes)
-        return training_of(params.seed, params.env, params.resolved_arms["one"], {"reward": made_from})
+        arm = params.resolved_arms["one"]
+        asked = asked_of(arm, params.rewards, params.annotate)
+        return training_of(params.seed, params.env, arm, {"reward": made_from, **asked})
+
+    def judged(teacher: str) -> dict[str, Any]:
+        return {"judges": {"player": {"annotator": "scripted", "scripted": {"teacher": teacher}}}}
 
     others = [
         training(),
@@ -88,8 +93,18 @@ def test_groups_are_of_one_training() -> None:
         training(shaping={"beta": 2.0}),
         training(reward="preference"),
         training(reward={"preference": 0.5, "similarity": 1.0}),
+        training(agent={"curriculum": {}}),
+        training(agent={"curriculum": {"interest": "player"}}, annotate=judged("oracle")),
+        training(agent={"curriculum": {"interest": "player"}}, annotate=judged("mistake")),
+        training(reward="online"),
+        training(reward="online", annotate={"annotator": "scripted"}),
     ]
     assert training(agent={"seeds": [1, 2]}) == others[0]
+    assert training(annotate=judged("oracle")) == others[0], "nobody asks this judge"
+    limited = {"budget": {"max_calls": 9}}
+    interested = {"curriculum": {"interest": "main"}}
+    assert training(agent=interested, annotate=limited) == training(agent=interested), "it stops, and goes on later"
+    assert training(reward="online", annotate=limited) != training(reward="online"), "agents go on without the judge"
     assert len({*others}) == len(others)
 
 

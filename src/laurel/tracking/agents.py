@@ -23,11 +23,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from laurel.data.directory import left_by_stopped
+from laurel.data.directory import left_by_stopped, without_limits
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.errors import DataError
 from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams
 from laurel.params.resolved_arms import Arm
+from laurel.params.rewards import RewardParams, method_of
+from laurel.rewards.method import LearningMethod
 from laurel.rewards.stored import OWN
 from laurel.seeding import seed_folder
 from laurel.tracking.run import TRAINING, Run, status_of
@@ -188,7 +191,8 @@ class AgentRuns:
 
     def _tags(self, agent: _Followed) -> dict[str, str]:
         sections = self.tracker.sections
-        training = training_of(sections["seed"], sections["env"], agent.arm, self._made_from)
+        asked = asked_of(agent.arm, sections["rewards"], sections["annotate"])
+        training = training_of(sections["seed"], sections["env"], agent.arm, {**self._made_from, **asked})
         return {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role, TRAINING: training}
 
     @cached_property
@@ -232,6 +236,7 @@ def params_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> dict[str, A
         **flatten({"env": env.model_dump(mode="json")}),
         **{f"agent.{name}": getattr(agent, name) for name in ("algorithm", "engine", "steps", "device")},
         **flatten({"agent": {section: agent.section_of(section).model_dump(mode="json")}}),
+        **(flatten({"agent": {"curriculum": agent.curriculum.model_dump(mode="json")}}) if agent.curriculum else {}),
         **flatten({"shaping": arm.shaping.model_dump(mode="json")}),
     }
 
@@ -240,9 +245,27 @@ def training_of(run_seed: int, env: EnvParams, arm: Arm, made_from: Mapping[str,
     """Return the tag TRAINING of an arm's agents.
 
     Args:
-        made_from: digests of the stage's inputs that all branches of a run share.
+        made_from: digests of the stage's inputs that all branches of a run share, and what `asked_of` returns.
     """
     return digest_json([params_of(run_seed, env, arm, 0), dict(arm.reward), dict(made_from)])[:8]
+
+
+def asked_of(arm: Arm, rewards: Mapping[str, RewardParams], annotate: AnnotateParams) -> dict[str, str]:
+    """Return judge -> a digest of its settings, of the judges that are asked while an arm's agents are trained.
+
+    Limits of what may be spent count where agents go on without a judge that has reached them.
+    """
+    from laurel.agents.actors import judge_asked
+
+    methods = [method_of(rewards[name]) for name in arm.reward]
+    online = any(isinstance(one, LearningMethod) for one in methods)
+    asked = [one.asked_in_training() for one in methods]
+    if (hints := arm.agent.settings.hinted_by) is not None:
+        asked.append(judge_asked(hints.actor, hints.options))
+    if arm.agent.curriculum is not None:
+        asked.append(arm.agent.curriculum.interest)
+    settings = {judge: {"annotate": annotate.of_judge(judge).model_dump(mode="json")} for judge in asked if judge}
+    return {f"judge {name}": digest_json(own if online else without_limits(own)) for name, own in settings.items()}
 
 
 def log_evaluation(run: Run, agents: Mapping[str, str], scores: Mapping[str, Mapping[str, float | None]]) -> None:
