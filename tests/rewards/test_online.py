@@ -235,6 +235,18 @@ def test_the_queue_is_bounded_and_what_is_dropped_is_asked_again(tmp_path: Path)
     assert len(queue.open(1000)) <= 5, "the judge is not asked what nobody waits for"
 
 
+def test_an_answer_is_delayed_by_checks_which_are_whole_updates_apart(tmp_path: Path) -> None:
+    """Where an update has several times `every` steps, answers took effect a check or more too early."""
+    case = Case(tmp_path, delay=3, every=EVERY // 3)
+    with case.judge():
+        place = case.train("agents")
+    checks = [row["env_steps"] for row in read_rows(place / "reward" / NAME)]
+    (apart,) = set(np.diff(checks).tolist())
+    assert apart > 2 * case.settings.every
+    lags = {label["step"] - label["asked"] for label in read_labels(place / "reward" / NAME)}
+    assert lags == {2 * apart}
+
+
 def test_a_queue_that_drops_each_question_before_its_answer_counts_is_refused() -> None:
     with pytest.raises(ParamsError, match=r"rewards\.helpful has queue 16, but 16 questions .* set queue above 16\."):
         params_of(queue=16, at_once=8, delay=3)

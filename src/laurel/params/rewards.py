@@ -119,7 +119,8 @@ class OnlineParams(RewardParams):
     """Also ask about captions that the environment lists before agents meet them, as the stage annotate does: after the
     captions that agents have met, and with at most half of the questions."""
     every: Count = 2048
-    """Environment steps between checks for answers; by default one PPO update of 64 environments and 32 steps."""
+    """Environment steps between checks for answers, rounded up to whole updates; by default one PPO update of 64
+    environments and 32 steps."""
     delay: Count = 1
     """When an answer takes effect, whenever it arrived, so that a run is reproducible: 1 means from the check on at
     which it was asked, so that it pays the following steps; n means n - 1 checks later."""

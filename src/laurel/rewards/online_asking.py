@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,8 @@ class Questions:
         """Questions that were asked, including answered ones."""
         self._open: dict[Item, tuple[int, int | None]] = {}
         """Question -> environment steps when it was asked, and its number in the queue, once posted."""
+        self._checks: deque[int] = deque(maxlen=settings.delay)
+        """Environment steps at the last checks: whole updates, so they may be further apart than `every`."""
         self._unmet = 0
         """Questions about captions that had not been met."""
 
@@ -111,7 +114,7 @@ class Questions:
         """Return the answers that take effect at this step; `known` labels are already in effect."""
         if step < self._logged_until:
             labels = self._log.get(step, [])
-            self.late = len(self._due(step)) > len(labels)
+            self.late = len(self._due()) > len(labels)
             for label in labels:
                 self._open.pop((label["first"], label["second"]), None)
             return labels
@@ -120,7 +123,7 @@ class Questions:
         if self._logged_until:  # a resumed run has a new judge, which is waited for again
             self._logged_until, self.late = 0, False
         self._post(self._queue)
-        due = {item: number for item in self._due(step) if (number := self._open[item][1]) is not None}
+        due = {item: number for item in self._due() if (number := self._open[item][1]) is not None}
         numbers = list(due.values())
         found = self._queue.answers(numbers)
         if not self.late and len(found) < len(due):
@@ -135,10 +138,11 @@ class Questions:
         self._note_lateness(len(due) - len(found), known + len(labels))
         return labels
 
-    def _due(self, step: int) -> list[Item]:
-        """Return the questions whose answers are due, the oldest first."""
-        until = step - (self._own.delay - 1) * self._own.every
-        return [item for item, (asked, _) in self._open.items() if asked <= until]
+    def _due(self) -> list[Item]:
+        """Return the questions whose answers are due, the oldest first: those asked `delay` checks ago or before."""
+        if len(self._checks) < self._own.delay:
+            return []
+        return [item for item, (asked, _) in self._open.items() if asked <= self._checks[0]]
 
     def _wait(self, queue: QuestionQueue, numbers: Sequence[int]) -> dict[int, Verdict]:
         """Wait for answers up to `patience`."""
@@ -163,6 +167,7 @@ class Questions:
     # -- questions ------------------------------------------------------------------------------
     def ask(self, step: int) -> None:
         """Ask about captions that were met and, if the environment lists its captions, about some that were not."""
+        self._checks.append(step)
         room = min(self._own.at_once, self._own.questions - self.asked)
         about = self._drawn_pairs if self._own.form == "ranking" else self._new_captions
         items = about(np.flatnonzero(self._met.counts > 0), room)
