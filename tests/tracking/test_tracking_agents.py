@@ -108,6 +108,39 @@ def test_groups_are_of_one_training() -> None:
     assert len({*others}) == len(others)
 
 
+def test_a_run_names_the_annotator_of_its_arms_own_judge(client: MlflowClient, tmp_path: Path) -> None:
+    """Agents that learned from another judge's labels were tagged with the annotator of the section annotate."""
+    arms = {
+        "extrinsic": {},
+        "taught": {"reward": "taught"},
+        "control": {"reward": "control"},
+        "goals": {"reward": "goals"},
+    }
+    params = make_params(
+        arms={**arms, "both": {"reward": {"taught": 1, "preference": 1}}},
+        annotate={"judges": {"teacher": {"annotator": "scripted"}}},
+        rewards={
+            "taught": {"kind": "preference", "judge": "teacher"},
+            "control": {"kind": "shuffled_labels", "of": "taught"},
+        },
+        agent={"seeds": [0], "steps": 100},
+    )
+    agents = [(arm, 0, tmp_path / name / "seed-0") for name, arm in params.resolved_arms.items()]
+    out = Output(tmp_path)
+    tracker = Tracker(dict(params), "train-agents", {}, out)
+    with tracker.stage_run() as run:
+        assert run is not None
+        AgentRuns(tracker, run, tmp_path / NOTE).finish(agents)
+    found = {name: client.get_run(run_id).data.tags["annotator"] for name, run_id in out.agent_runs.items()}
+    assert found == {
+        "extrinsic/seed-0": "embedding",
+        "taught/seed-0": "scripted",
+        "control/seed-0": "scripted",
+        "goals/seed-0": "embedding",
+        "both/seed-0": "embedding, scripted",
+    }
+
+
 def test_a_run_is_logged_during_training_and_continues_where_it_was_stopped(
     client: MlflowClient, tmp_path: Path
 ) -> None:

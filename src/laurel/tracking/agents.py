@@ -29,7 +29,7 @@ from laurel.errors import DataError
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.resolved_arms import Arm
-from laurel.params.rewards import RewardParams, method_of
+from laurel.params.rewards import RewardParams, chain, judge_of, method_of
 from laurel.rewards.method import LearningMethod
 from laurel.rewards.stored import OWN
 from laurel.seeding import seed_folder
@@ -193,7 +193,9 @@ class AgentRuns:
         sections = self.tracker.sections
         asked = asked_of(agent.arm, sections["rewards"], sections["annotate"])
         training = training_of(sections["seed"], sections["env"], agent.arm, {**self._made_from, **asked})
-        return {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role, TRAINING: training}
+        tags = {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role, TRAINING: training}
+        own = annotators_of(agent.arm, sections["rewards"], sections["annotate"])
+        return {**tags, "annotator": ", ".join(own)} if own else tags  # else the stage's
 
     @cached_property
     def _made_from(self) -> dict[str, str]:
@@ -248,6 +250,14 @@ def training_of(run_seed: int, env: EnvParams, arm: Arm, made_from: Mapping[str,
         made_from: digests of the stage's inputs that all branches of a run share, and what `asked_of` returns.
     """
     return digest_json([params_of(run_seed, env, arm, 0), dict(arm.reward), dict(made_from)])[:8]
+
+
+def annotators_of(arm: Arm, rewards: Mapping[str, RewardParams], annotate: AnnotateParams) -> list[str]:
+    """Return the annotators of the judges that an arm's rewards are made or learned from."""
+    methods = [method_of(rewards[name]) for name in chain(rewards, arm.reward)]
+    judges = [judge_of(name, rewards) for name in arm.reward]
+    judges += [judge for one in methods for judge in (one.asked_in_fit(), one.asked_in_training())]
+    return list(dict.fromkeys(annotate.of_judge(judge).annotator for judge in judges if judge is not None))
 
 
 def asked_of(arm: Arm, rewards: Mapping[str, RewardParams], annotate: AnnotateParams) -> dict[str, str]:
