@@ -324,3 +324,17 @@ def test_an_actor_is_asked_where_a_step_follows() -> None:
 
     rows = roll_out(env, adapter, Counting(adapter), n_envs=3, episodes=7, seed=11, learned=None)
     assert asked == sum(row["length"] for row in rows) > 0
+
+
+@pytest.mark.parametrize(
+    ("n_envs", "episodes", "each"), [(20, 30, 10), (20, 20, 7), (4, 6, 2), (2, 9, 3), (20, 60, 20), (2, 6, 2)]
+)
+def test_all_tasks_are_played_equally_often(n_envs: int, episodes: int, each: int) -> None:
+    """Of 30 episodes in 20 environments, three tasks had 10, 11 and 9."""
+    tasks: list[Any] = ["MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0", "MiniGrid-DoorKey-5x5-v0"]
+    env = EnvParams(id="laurel/Tasks-v0", kwargs={"tasks": tasks}, max_episode_steps=2)
+    adapter = adapter_for(env)
+    rows = roll_out(env, adapter, Policy(adapter), n_envs=n_envs, episodes=episodes, seed=7, learned=None)
+    played = Counter(name for row in rows for name in row if name.startswith(FURTHER))
+    assert set(played.values()) <= {each, each - (episodes % len(tasks) > 0)}
+    assert len(played) == len(tasks)

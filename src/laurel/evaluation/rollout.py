@@ -65,7 +65,7 @@ def roll_out(
     Raises:
         EnvError: episodes seem never to end, or a further measure is negative.
     """
-    n_envs = min(n_envs, episodes)
+    n_envs = _side_by_side(n_envs, episodes, len(adapter.tasks))
     left = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
     with closing(make_vector(env, adapter, n_envs, seed, reference=True)) as envs:
         meter = _Meter(adapter, learned, n_envs)
@@ -101,6 +101,19 @@ def roll_out(
             observation = step.observation.copy()
             each_step()
     return [row for rows in played for row in rows]
+
+
+def _side_by_side(n_envs: int, episodes: int, n_tasks: int) -> int:
+    """Return in how many environments to play, at most n_envs.
+
+    With several tasks, each environment begins with the task after that of the one before it, and plays them in turns.
+    Every task has as many episodes as the others (or one more or less, if they cannot be divided equally) where the
+    number of environments is a multiple of that of tasks, or where each environment plays all of them equally often.
+    """
+    n_envs = min(n_envs, episodes)
+    if not n_tasks or episodes % (n_envs * n_tasks) == 0:
+        return n_envs
+    return max(n_envs - n_envs % n_tasks, 1)
 
 
 class _Meter:
