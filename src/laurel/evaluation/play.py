@@ -135,7 +135,8 @@ def play_agent(
 ) -> None:
     """Play an agent's evaluation episodes and write them as a Parquet table; runs in a separate process.
 
-    Episodes of the same seed have the same initial state for all arms, so arms are compared on the same tasks.
+    The environments begin alike for all arms, so that arms are compared on the same tasks; later episodes of an
+    environment differ where its steps draw random numbers.
     """
     prepare_worker()
     context, evaluate = evaluation.context, evaluation.evaluate
