@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.params import EnvParams, Params, parse_params
 from laurel.params.rewards import OutcomeParams
+from laurel.params.training import ShapingParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.method import RewardContext
 from laurel.rewards.methods import outcome
 from laurel.rewards.methods.outcome import OutcomeJudge, OutcomeReward, Outcomes, OutcomeTable, collected_outcomes
+from laurel.rewards.paying import RewardCalculator
 from laurel.stages import train_reward
 from laurel.stages.description import described
 from laurel.stages.pipeline import STAGE
@@ -244,6 +247,17 @@ def test_only_the_end_of_an_episode_is_rewarded() -> None:
     ends = rollout.valid, rollout.terminated, rollout.truncated
     assert reward.pay(Steps(rollout.transitions, np.array([[0]]), texts, *ends)) == UNPAID
     assert (reward.unpaid, reward.unseen) == (1, 0), "it was met, but earned nothing"
+
+
+def test_an_outcome_that_is_a_repeated_caption_is_paid_in_full() -> None:
+    """A pole that stands at an episode's limit, by a caption met hundreds of times, was paid next to nothing."""
+    adapter = adapter_for(EnvParams(id="CartPole-v1"))
+    rollout = rollout_of([[0]] * 5, truncated=[[0]] * 4 + [[1]])
+    steps = replace(rollout.transitions, observation=np.zeros((5, 4), np.float32), next_observation=np.zeros((5, 4)))
+    (standing,) = {adapter.describe(event) for event in adapter.encode(steps).tolist()}
+    calculator = RewardCalculator(adapter, OutcomeReward({standing: 0.75}, 1), ShapingParams(beta=3.0), 1)
+    pay = calculator.pay(steps, rollout.valid, rollout.terminated, rollout.truncated)
+    assert pay.shaped[:, 0].tolist() == [0, 0, 0, 0, 0.75]
 
 
 def collected(monkeypatch: pytest.MonkeyPatch, steps: Sequence[tuple[int, int, int, int]], length: int) -> Outcomes:

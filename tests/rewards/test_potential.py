@@ -13,7 +13,7 @@ from laurel.data.trajectories import read_episodes
 from laurel.envs import adapter_for
 from laurel.params import parse_params
 from laurel.params.algorithms import PPOParams
-from laurel.params.rewards import METHODS, TrialParams
+from laurel.params.rewards import METHODS, TrialParams, TrialShapingParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import UNPAID
 from laurel.rewards.functions import CaptionReward
@@ -142,7 +142,7 @@ def test_the_discount_in_a_short_training_is_that_of_its_agents(monkeypatch: pyt
     monkeypatch.setattr("laurel.training.loop.train_together", stopped)
     trial = ShortTraining(0, RewardContext.of(parse_params(MINIMAL, "params")))
     for gamma, discount in ((None, 0.5), (0.7, 0.7)):
-        shaping = ShapingParams(form="potential", gamma=gamma)
+        shaping = TrialShapingParams(form="potential", gamma=gamma)
         with pytest.raises(TrainedError) as tried:
             trial(CaptionReward({}, 0.0, len), TrialParams(shaping=shaping, ppo=PPOParams(gamma=0.5)))  # type: ignore[arg-type]
         assert tried.value.args == (discount, discount)

@@ -12,9 +12,9 @@ import numpy as np
 
 from laurel.arrays import BoolArray, FloatArray, IntArray
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.envs.captioner import Captioner
+from laurel.envs.captioner import NO_CAPTION, Captioner
 from laurel.params.training import ShapingParams
-from laurel.rewards.base import UNPAID, Reward, Steps, paid
+from laurel.rewards.base import UNPAID, OutcomesReward, Reward, Steps, paid
 from laurel.rewards.shaping import Bonus, Ends, Potential
 
 
@@ -33,7 +33,8 @@ class Pay:
 
 
 class RewardCalculator:
-    """Computes the rewards of N environments' steps, in order; counts the captions that each episode has met.
+    """Computes the rewards of N environments' steps, in order; counts the captions that each episode has met, except
+    for a reward of outcomes, which pays once an episode.
 
     Args:
         reward: the reward before shaping, which is reset here (`begin`).
@@ -50,6 +51,7 @@ class RewardCalculator:
         captioner: Captioner | None = None,
     ) -> None:
         self._reward = reward
+        self._counts = not isinstance(reward, OutcomesReward)  # the answer about an episode does not become less
         self._captioner = captioner or Captioner(adapter)
         self._shaping = shaping
         self._shape = shaper(shaping, n_envs)
@@ -73,7 +75,8 @@ class RewardCalculator:
         captions = self._captioner.ids_of(transitions, valid.reshape(-1)).reshape(valid.shape)
         steps = Steps(transitions, captions, self._captioner.texts, valid, terminated, truncated)
         raw = paid(self._reward, steps)
-        shaped = self._shape(raw, self._reward.threshold, captions, Ends(valid, terminated, truncated))
+        counted = captions if self._counts else np.full_like(captions, NO_CAPTION)
+        shaped = self._shape(raw, self._reward.threshold, counted, Ends(valid, terminated, truncated))
         return Pay(captions, raw, shaped, valid & (raw > UNPAID))
 
     def mixed(self, extrinsic: FloatArray, shaped: FloatArray) -> FloatArray:
