@@ -49,7 +49,7 @@ def questions(*texts: str) -> list[ChatRequest]:
 def test_a_redirection_is_not_followed(api: BatchAPI, store: ResponseStore) -> None:
     with elsewhere() as (other, got):
         api.moved = f"{other}/files"
-        with pytest.raises(RefusedError, match=r"to another address \(status 308\)"):
+        with pytest.raises(RefusedError, match=rf"to another address \(status 308: {other}/files\)"):
             list(model(api, store).ask(questions("q")))
     assert got == []
 

@@ -154,8 +154,9 @@ def test_a_redirection_is_not_followed(server: ChatServer, monkeypatch: pytest.M
     monkeypatch.setenv("GATEWAY_KEY", "planted")
     monkeypatch.setenv("LAUREL_ALLOW_KEYS", f"GATEWAY_KEY@{urlsplit(server.url).netloc}")
     with elsewhere() as (other, got):
-        behave(server, web.Response(status=307, headers={"Location": f"{other}/chat/completions"}))
-        with pytest.raises(RefusedError, match=r"to another address \(status 307\).*annotate\.openai\.base_url"):
+        behave(server, web.Response(status=307, headers={"Location": f"{other}/chat/completions?t=planted"}))
+        named = rf"to another address \(status 307: {other}/chat/completions\).*annotate\.openai\.base_url"
+        with pytest.raises(RefusedError, match=named):
             list(chat(server, headers={"X-Gateway": "GATEWAY_KEY"}).ask([question("q")]))
     assert got == []
     assert server.headers[0]["x-gateway"] == "planted"

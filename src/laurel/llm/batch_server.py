@@ -178,7 +178,10 @@ class BatchServer:
         try:
             yield
         except openai.APIStatusError as error:
-            refusal = retries.Refusal.read(error.response.status_code, error.response.content, self.secrets)
+            answer = error.response
+            refusal = retries.Refusal.read(
+                answer.status_code, answer.content, self.secrets, answer.headers.get("location")
+            )
             says = f"status {refusal.status}: {refusal.message.rstrip('.')}"
             if first and refusal.status in NO_SUCH_PATH:
                 raise RefusedError(

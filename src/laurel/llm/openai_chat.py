@@ -264,7 +264,7 @@ class _Run:
             RefusedError: every request would be refused.
             TransientError: the same request may be accepted later.
         """
-        refusal = retries.Refusal.read(response.status_code, content, self._secrets)
+        refusal = retries.Refusal.read(response.status_code, content, self._secrets, response.headers.get("location"))
         status, message = refusal.status, refusal.message
         fatal = retries.fatal(
             refusal, model=self._params.model, endpoint=self._identity.endpoint, key=self._params.api_key_env

@@ -106,11 +106,11 @@ class Refusal:
     error: Any
     """The server's error object: the content of `error`, or the whole content."""
     message: str
-    """The error's message, or the name of the status."""
+    """The error's message, the address of a redirection, or the name of the status."""
 
     @classmethod
-    def read(cls, status: int, content: bytes, secrets: Iterable[str]) -> Refusal:
-        """Parse an error in any form."""
+    def read(cls, status: int, content: bytes, secrets: Iterable[str], location: str | None = None) -> Refusal:
+        """Parse an error in any form; `location`: the header of a redirection."""
         try:
             body = json.loads(content)
         except (ValueError, RecursionError):
@@ -119,6 +119,8 @@ class Refusal:
         says = error.get("message") or error.get("detail") or error if isinstance(error, Mapping) else error
         if not says or str(says).lstrip().startswith("<"):  # a web page
             says = responses.get(status, "no reason")
+        if location and 300 <= status < 400:
+            says = location.partition("?")[0]  # a query may hold secrets
         return cls(status, error, one_line(says, secrets))
 
     @property
@@ -163,8 +165,8 @@ def fatal(refusal: Refusal, *, model: str, endpoint: str, key: str) -> RefusedEr
             says = f"has no quota left (status 429: {message}): see the account that the key in {key} belongs to"
         case status if 300 <= status < 400:
             says = (
-                f"redirects requests to another address (status {status}), which Laurel does not follow: "
-                "set annotate.openai.base_url to that address if you trust it"
+                f"redirects requests to another address (status {status}: {message}), which Laurel does not follow: "
+                "set annotate.openai.base_url to that server's if you trust it"
             )
         case _:
             return None
