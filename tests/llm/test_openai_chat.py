@@ -205,6 +205,17 @@ def test_a_server_that_is_down_is_reported_within_seconds(monkeypatch: pytest.Mo
     assert time.monotonic() - started < 60  # 3 s, where nothing else keeps the machine busy
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"), [("<html>Sign in</html>", "the answer is a web page"), (" ", "the answer is empty")]
+)
+def test_an_address_without_the_api_is_named_where_it_answers_with_something_else(
+    server: ChatServer, body: str, reason: str
+) -> None:
+    behave(server, web.Response(text=body))
+    with pytest.raises(RefusedError, match=rf"the last after 1 attempts: {reason}.*annotate\.openai\.base_url"):
+        list(chat(server, retries=0).ask(question(str(i)) for i in range(100)))
+
+
 def test_a_server_that_goes_down_stops_the_run_and_keeps_answers(server: ChatServer) -> None:
     asked = itertools.count(1)
 
@@ -214,6 +225,7 @@ def test_a_server_that_goes_down_stops_the_run_and_keeps_answers(server: ChatSer
     server.behave = die_after_fifty
     answers, error = until_stopped(chat(server, retries=2).ask(question(str(i)) for i in range(1000)))
     assert "does not answer: 5 requests in a row" in str(error)
+    assert "base_url" not in str(error)
     assert sum(isinstance(answer, Reply) for _, answer in answers) == 50
     assert len(server.times) < 500
 

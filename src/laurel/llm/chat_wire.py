@@ -134,7 +134,9 @@ def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply | 
             return Failure(
                 "the answer is a stream of events, which was not asked for; turn streaming off at the server"
             )
-        return Failure("the answer is not JSON, or incomplete")
+        if content.lstrip().startswith(b"<"):
+            return Failure("the answer is a web page, as from an address without the API")
+        return Failure("the answer is not JSON, or incomplete" if content.strip() else "the answer is empty")
     return read_completion(answer, request, seconds)
 
 

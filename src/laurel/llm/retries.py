@@ -228,7 +228,8 @@ class Breaker:
         if self._in_a_row >= self.EXHAUSTED:
             raise RefusedError(
                 f"{self._endpoint} does not answer: {self._in_a_row} requests in a row were given up, the last "
-                f"{failure.reason}. Answers received so far are kept; run the same command again when it is back."
+                f"{failure.reason}. Answers received so far are kept; run the same command again when it is back"
+                + ("." if self._answered or self._takes_them else ", or see annotate.openai.base_url.")
             )
 
     def refused(self, failure: Failure) -> None:
