@@ -39,7 +39,7 @@ _LONGEST_OPTION = 100
 _UNMARKED = str.maketrans(dict.fromkeys("\"'*`$\\“”‘’"))
 _BOXED = re.compile(r"\\boxed\{(?:\\text\{)?([^{}]*)\}{1,2}")
 _REFUSAL = re.compile(
-    r"(?:i.?m sorry,? but |i am sorry,? but |sorry,? (?:but )?|i apologi[sz]e,? but )?"
+    r"(?:(?:i.?m |i am )?sorry[,.]? |i apologi[sz]e[,.]? )?(?:but )?"
     r"(?:i.?(?: a)?m )?(?:unfortunately,? )?(?:as an? (?:ai|artificial|(?:large )?language model)\b"
     r"|(?:i )?(?:cannot|can not|can.?t|won.?t|will not|unable to|not able to|refuse to|decline to|must decline)"
     r"(?: to)?(?: \w+ly)? (?:help|assist|answer|decide|determine|judge|choose|pick|compare|evaluate|rate|provide|comply"
