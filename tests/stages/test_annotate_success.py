@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from chat_server import chat_server, problem
 
 from laurel.data.json_file import read_json
 from laurel.data.manifest import read_manifest
@@ -93,6 +95,29 @@ def test_questions_about_success_are_in_the_estimate(project: Project, monkeypat
     n = int(re.findall(r"(\d+) of the pairs ask first whether success at the task is better", said)[0])
     assert n > 2
     assert re.search(rf"pairs +{10 + n}\b", said)
+
+
+def test_missing_answers_are_those_about_pairs(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    asked: list[None] = []
+
+    def behave(request: web.Request, body: dict[str, Any]) -> web.Response | None:
+        """Refuse the fourth question, of two about success in both orders, and the ninth."""
+        asked.append(None)
+        return problem(400, "not this one") if len(asked) in (4, 9) else None
+
+    with chat_server() as server:
+        server.behave, server.plan = behave, lambda body: ("", [], "1")
+        openai = {"model": "m", "base_url": server.url, "max_in_flight": 1}
+        project.change({"annotate.annotator": "openai", "annotate.openai": openai, "annotate.n_pairs": 20})
+        project.change({"annotate.language_model": {"prompt": "answer_only"}, "annotate.max_failure_rate": 1.0})
+        project.change({"annotate.probe": {"success_questions": 2}})
+        with pytest.raises(RefusedLabelsError, match="preferred the text shown first"):
+            project.run("annotate")
+    found = read_json(project.output("annotate").with_name("preferences-refused") / "quality.json")
+    assert round(found["failure_rate"]["value"] * found["failure_rate"]["of"]) == 1
+    assert [one["answers"] for one in found["missing"]] == [1]
 
 
 def test_an_environment_without_a_caption_of_success_says_so(tmp_path: Path) -> None:

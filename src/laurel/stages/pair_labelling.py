@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -35,6 +35,8 @@ from laurel.stages.label_quality import ask_about_success, keep_missing, keep_sa
 from laurel.stages.label_verdict import conclude
 
 Pairs = TypeVar("Pairs", "IntArray", range)
+Failures = Mapping[str, Mapping[str, int]]
+"""Annotator -> reason -> number of missing answers."""
 
 
 @contextmanager
@@ -114,6 +116,7 @@ class PairLabelling:
             probe = probed(annotate, self.adapter, annotator, out)
             if refusals := ask_about_success(self.seed, annotate, self.adapter, texts, annotator, out):
                 return refusals
+            before = failures_of(annotator)  # of questions with known answers, which are no labels
             most = len(_share(range(rounds.at_most), shard))
             with (
                 LabelWriter(out.path, annotate.sampler, seed, annotator.name) as labels,
@@ -123,7 +126,7 @@ class PairLabelling:
                 whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
             statuses = labels.statuses
             keep_sample(self.seed, annotate, segments.texts, out, share=shard is not None)
-            keep_missing(annotate, failures_of(annotator), out)
+            keep_missing(annotate, _since(before, failures_of(annotator)), out)
             if not whole:
                 of = f" of shard {shard[0] + 1} of {shard[1]}" if shard else ""
                 judged = f"{sum(statuses.values()):,} of {most:,} pairs{of} were judged"
@@ -146,6 +149,18 @@ class PairLabelling:
             if not whole and not refusals:
                 tell(f"annotate: {cut_short}")
             return refusals
+
+
+def _since(before: Failures, now: Failures) -> Failures:
+    """Return annotator -> reason -> number of failures after `before`."""
+    return {
+        name: {
+            reason: count
+            for reason, total in reasons.items()
+            if (count := total - before.get(name, {}).get(reason, 0)) > 0
+        }
+        for name, reasons in now.items()
+    }
 
 
 def _label(
