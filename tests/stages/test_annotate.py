@@ -5,9 +5,12 @@ from typing import Any, ClassVar
 import pytest
 
 from laurel.data.captions import read_segments
+from laurel.data.directory import Output
+from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.annotator import Judgement, Pair
+from laurel.stages.pair_labelling import Meter
 from tiny_project import UNTRACKED, Changes, Project, read_json
 
 
@@ -71,6 +74,12 @@ def judged_by(monkeypatch: pytest.MonkeyPatch, *statuses: str) -> None:
     monkeypatch.setattr("laurel.stages.pair_labelling.make_annotator", lambda *_, **__: Faulty(*statuses))
 
 
+def begun_earlier(out: Output) -> Meter:
+    """Make the stage one that began a thousand seconds ago."""
+    out.started -= 1000.0
+    return Meter(out)
+
+
 def refused(project: Project) -> Path:
     return project.output("annotate").with_name("preferences-refused")
 
@@ -78,10 +87,12 @@ def refused(project: Project) -> Path:
 @pytest.mark.parametrize("failure", ["parse_failed", "api_failed", "incomplete"])
 def test_too_many_failures_stop_the_stage(project: Project, monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
     judged_by(monkeypatch, "ok", "ok", failure)
+    monkeypatch.setattr("laurel.stages.annotate.Meter", begun_earlier)
     with pytest.raises(AnnotationError, match=r"3\d\.\d% of \d+ pairs have no label .*at most 5\.0% .*max_fail"):
         project.run("annotate")
     assert not project.output("annotate").exists()
     assert "tie_rate" in read_json(refused(project) / "quality.json")
+    assert read_manifest(refused(project))["seconds"] > 1000
     project.change({"annotate.max_failure_rate": 0.5})
     project.run("annotate")
     assert manifest(project)["counts"][failure] > 0

@@ -59,6 +59,7 @@ def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: 
             for file in out.path.iterdir():
                 file.rename(aside.path / file.name)
             aside.counts, aside.usage, aside.mlflow_run_id = out.counts, out.usage, out.mlflow_run_id
+            aside.started = out.started
             aside.notes += [*out.notes, *str(error).splitlines()]
         raise RefusedLabelsError(f"{error}\nThe labels are kept: laurel show {place}") from None
     try:
