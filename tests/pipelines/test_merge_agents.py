@@ -71,6 +71,15 @@ def test_merged_shards_are_the_whole(direct: Project, tmp_path: Path, seeds_per_
     assert digest_directory(tmp_path / "merged") == read_manifest(whole)["digest"]
 
 
+def test_what_the_branches_took_is_added_up(direct: Project, tmp_path: Path) -> None:
+    shards = shards_of(direct.output("train-agents"), direct.params, tmp_path / "shards")
+    for path in shards:
+        set_run_facts(path, seconds=1000.0, usage={"calls": 2})
+    merge(direct, shards, tmp_path / "merged")
+    merged = read_manifest(tmp_path / "merged")
+    assert merged["seconds"] // 1000 == merged["usage"]["calls"] / 2 == len(shards)
+
+
 def test_notes_stand_in_the_order_of_the_stage(direct: Project, tmp_path: Path) -> None:
     from laurel.envs import adapter_for
     from laurel.rewards.arms import skipped_arms

@@ -17,7 +17,7 @@ from laurel.params import Params
 from laurel.stages import merge_trajectories
 from laurel.stages.pipeline import STAGE
 from shares import annotate_in_shares, merge_shares
-from tiny_project import UNTRACKED, VOLATILE, Project
+from tiny_project import UNTRACKED, VOLATILE, Project, set_run_facts
 
 PARTS = 3
 
@@ -50,8 +50,12 @@ def join(params: Params, parts: list[Path], output: Path) -> None:
 def test_parts_of_a_collection(project: Project, tmp_path: Path) -> None:
     params = project.params
     STAGE["collect"].run(params, output=tmp_path / "whole")
-    join(params, parts_of(params, tmp_path / "parts")[::-1], tmp_path / "merged")
+    parts = parts_of(params, tmp_path / "parts")
+    for part in parts:
+        set_run_facts(part, seconds=1000.0)
+    join(params, parts[::-1], tmp_path / "merged")
     assert content(tmp_path / "merged") == content(tmp_path / "whole")
+    assert read_manifest(tmp_path / "merged")["seconds"] // 1000 == PARTS
     counts = read_manifest(tmp_path / "whole", "collect")["counts"]
     assert counts["transitions"] == 1000
     assert counts["shards"] >= 2 * PARTS

@@ -29,7 +29,7 @@ from laurel.data.manifest import MANIFEST, RUN, checked_manifest, digest_directo
 from laurel.data.own_files import contents_named
 from laurel.data.ownership import check_replaceable
 from laurel.data.replacing import lock_of, recover, replace_directory
-from laurel.data.usage import Spent, Usage, together
+from laurel.data.usage import Spent, Usage, added, together
 from laurel.errors import DataError
 from laurel.machine import machine, today
 
@@ -76,6 +76,11 @@ class Output:
     def seconds(self) -> float:
         """Seconds of work so far, including interrupted runs."""
         return round(time.monotonic() - self.started, 2)
+
+    def join(self, part: Mapping[str, Any]) -> None:
+        """Add the seconds and the usage of a part that was made elsewhere, by its manifest."""
+        self.started -= part["seconds"] or 0.0
+        self.usage = added(self.usage, part["usage"])
 
     def use(self, usage: Usage) -> None:
         """Set `usage` to what this run used so far and what stopped runs used, and note it for a next run."""

@@ -92,7 +92,6 @@ def run(
     from laurel.data.asked import ASKED
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
-    from laurel.data.usage import added
     from laurel.stages.training_notes import notes_on_training
     from laurel.tracking.agents import track_agents
     from laurel.tracking.judgements import log_asked
@@ -123,7 +122,7 @@ def run(
             if manifests[path]["mlflow_run_id"] is None:
                 untracked += trained
                 out.asked += manifests[path][ASKED]
-            out.usage = added(out.usage, manifests[path]["usage"])
+            out.join(manifests[path])
             out.agent_runs |= manifests[path].get("mlflow_agent_runs", {})
             of_this = notes_on_training(trained)
             (notes if trained else left_out).extend(note for note in manifests[path]["notes"] if note not in of_this)

@@ -13,7 +13,6 @@ from laurel.data.captions import read_segments
 from laurel.data.directory import output_directory
 from laurel.data.labels import join_labels
 from laurel.data.lineage import read_inputs
-from laurel.data.usage import added
 from laurel.envs import adapter_for
 from laurel.errors import DataError
 from laurel.params.stage_sections import AnnotateSections
@@ -62,7 +61,7 @@ def run(captions: Path, shards: Sequence[Path], output: Path, **sections: Unpack
         join_success([path for path, _ in ordered], out)
         join_missing([path for path, _ in ordered], out)
         for _, manifest in ordered:
-            out.usage = added(out.usage, manifest["usage"])
+            out.join(manifest)
         out.counts = {k: v for k, v in ordered[0][1]["counts"].items() if k.startswith("probe_")}  # of all alike
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
         refusals = conclude(seed, annotate, adapter, captions, statuses, read_segments(captions).texts, out)

@@ -46,6 +46,8 @@ def run(
     with output_directory(output, stage=STAGE, params=used) as out:
         out.counts = dict(join_trajectories([(path, manifest["counts"]) for path, manifest in ordered], out.path))
         out.adapter = words_of(env.id, env.kwargs)
+        for _, manifest in ordered:
+            out.join(manifest)
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
         sources = {f"part.{number}": path for number, (path, _) in enumerate(ordered)}
         with Tracker({**sections, "tracking": tracking}, STAGE, sources, out).stage_run() as tracked:
