@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from chat_server import chat_server, completion
+from chat_server import chat_server, completion, problem
 
 from laurel.errors import LaurelError, WorkerError
 from laurel.feedback.question_queue import CLOSED, READY, USAGE, QuestionQueue, Topic
@@ -127,6 +127,40 @@ def test_questions_with_known_answers_count_where_agents_ask_nothing(
                 time.sleep(0.01)
         assert asked.usage["calls"] == len(server.bodies) == 2 * 16
         assert asked.asked
+
+
+@pytest.mark.parametrize("broken", ["unreadable", "refused"])
+def test_questions_of_one_kind_that_cannot_be_answered_do_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """An arm would train on fewer labels because of another arm's prompt or server."""
+    captions = Topic("caption", "main")
+
+    def behave(request: web.Request, body: dict[str, Any]) -> web.Response:
+        if "Text 2:" in body["messages"][1]["content"]:
+            return answered(request, body)
+        return web.json_response(completion("Hm.")) if broken == "unreadable" else problem(404, "no such model")
+
+    with chat_server() as server:
+        server.behave = behave
+        context = context_of(tmp_path, monkeypatch, server.url)
+        with Judging(0, context, [captions, TOPIC]) as asked:
+            assert asked.queue is not None
+            queue = QuestionQueue(asked.queue)
+            queue.post(captions.name, [(f"caption {i}", "") for i in range(40)])
+            until = time.monotonic() + 60
+            while broken == "unreadable" and queue.closed(captions.name) is None:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            numbers = queue.post(TOPIC.name, [(f"caption {i}", "caption 0") for i in range(1, 9)])
+            while len(found := queue.answers(numbers)) < 8:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            assert [one.p for one in found.values()] == [1.0] * 8
+            assert queue.closed(TOPIC.name) is None
+    assert [note.partition(": ")[2][:24] for note in asked.notes] == ["none of the first 24 que"] * (
+        broken != "refused"
+    )
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ class Case:
 
         def work() -> None:
             while not over.is_set():
-                if not _answer(queue, {topic.name: responder}, 16, lambda: None):
+                if not _answer(queue, {topic.name: responder}, lambda: None):
                     time.sleep(0.001)
 
         thread = threading.Thread(target=work)
@@ -232,7 +232,9 @@ def test_the_queue_is_bounded_and_what_is_dropped_is_asked_again(tmp_path: Path)
     rows = read_rows(place / "reward" / NAME)
     assert max(row["open"] for row in rows) == 5
     assert rows[-1]["dropped"] > 0
-    assert len(queue.open(1000)) <= 5, "the judge is not asked what nobody waits for"
+    topic = Online(case.settings).topic(case.context, 1)
+    assert topic is not None
+    assert len(queue.open(topic.name, 1000)) <= 5, "the judge is not asked what nobody waits for"
 
 
 def test_an_answer_is_delayed_by_checks_which_are_whole_updates_apart(tmp_path: Path) -> None:
@@ -261,11 +263,11 @@ def test_questions_of_several_agents_are_asked_once_and_kept_while_someone_wants
     assert other.post("responder", items[::-1]) == numbers[::-1]
     queue.withdraw(numbers)
     other.withdraw(numbers[:1])
-    (left,) = queue.open(9)
+    (left,) = queue.open("responder", 9)
     assert left.item == ("a", "c")
     for _ in range(TRIES):
         queue.put_off(left, "api_failed")
-        assert queue.open(9) == [], "not before a pause"
+        assert queue.open("responder", 9) == [], "not before a pause"
         left = type(left)(left.number, left.topic, left.item, left.tries + 1)
     assert other.answers(numbers) == {numbers[1]: Verdict("api_failed", None)}
 

@@ -129,14 +129,22 @@ class QuestionQueue:
             for number, status, p, same, answers in rows
         }
 
-    def open(self, limit: int) -> list[OpenQuestion]:
-        """Return the questions to be answered next, the newest first."""
+    def open(self, topic: str, limit: int) -> list[OpenQuestion]:
+        """Return the questions of a topic to be answered next, the newest first."""
         query = (
             "SELECT id, topic, first, second, tries FROM questions WHERE status IS NULL AND wanted > 0 "
-            "AND not_before <= ? ORDER BY id DESC LIMIT ?"
+            "AND topic = ? AND not_before <= ? ORDER BY id DESC LIMIT ?"
         )
-        rows = self._db.execute(query, (time.time(), limit))
+        rows = self._db.execute(query, (topic, time.time(), limit))
         return [OpenQuestion(number, topic, (first, second), tries) for number, topic, first, second, tries in rows]
+
+    def close_topic(self, topic: str, reason: str) -> None:
+        """Record that no further questions of a topic are answered."""
+        self.note(f"{CLOSED} {topic}", reason)
+
+    def closed(self, topic: str) -> str | None:
+        """Return why no further questions of a topic are answered; None if they are."""
+        return self.fact(f"{CLOSED} {topic}") or self.fact(CLOSED)
 
     def answer(self, question: OpenQuestion, verdict: Verdict) -> None:
         """Store an answer."""

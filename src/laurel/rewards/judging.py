@@ -49,6 +49,8 @@ STARTS = 5
 STARTED_WITHIN = 600.0
 """Maximum seconds for loading a judge's model, after which training begins without it."""
 
+STOPPED = "The online judge stopped answering. {} Training continues with the labels so far."
+
 
 class Judging:
     """The judge's process and its queue, for as long as the block lasts.
@@ -169,17 +171,17 @@ class Judging:
 
     def _close(self, reason: str) -> None:
         self._queue.note(CLOSED, reason)
-        tell(f"The online judge stopped answering. {reason} Training continues with the labels so far.")
+        tell(STOPPED.format(reason))
 
     def used(self) -> Usage:
         """Return the usage so far, while the judge runs."""
         return json.loads(self._queue.fact(USAGE) or "{}")
 
     def _conclude(self) -> None:
-        closed, self.usage = self._queue.fact(CLOSED), self.used()
+        self.usage = self.used()
         self.asked = json.loads(self._queue.fact(SAMPLE) or "[]")
-        if closed:
-            self.notes.append(f"The judge stopped answering while agents were trained. {closed}")
+        closed = dict.fromkeys(reason for topic in self._args[2] if (reason := self._queue.closed(topic.name)))
+        self.notes += [f"The judge stopped answering while agents were trained. {reason}" for reason in closed]
 
 
 class _Account:
@@ -226,7 +228,7 @@ def serve(
 
     Raises:
         BudgetError: the budget is spent.
-        UnreadableError: none of the model's answers can be read.
+        UnreadableError: none of the answers can be read, of any topic.
         LaurelError: a judge cannot be made.
     """
     with suppress(KeyboardInterrupt), terminated_like_ctrl_c():
@@ -258,11 +260,11 @@ def _serve(
         finally:
             account.conclude()  # the agents may ask nothing
         queue.note(READY, json.dumps(who))
-    most = max(responder.at_once for responder in responders.values())
+    going = {name: responder for name, responder in responders.items() if queue.closed(name) is None}
     pause, rest, told = 0.0, IDLE_SECONDS, ""
     while True:
         try:
-            idle = not _answer(queue, responders, most, account.note)
+            idle = not _answer(queue, going, account.note)
             pause = 0.0
         except KeyboardInterrupt:
             account.conclude()
@@ -299,22 +301,48 @@ def _check_prices(judge: AnnotateParams) -> None:
             kind.check_price()
 
 
-def _answer(queue: QuestionQueue, responders: dict[str, Responder], most: int, note: Callable[[], None]) -> int:
-    """Answer the newest questions, and record usage with each answer; return their number."""
-    found = queue.open(most)
-    for name, responder in responders.items():
-        mine = [question for question in found if question.topic == name]
-        if not mine:
+def _answer(queue: QuestionQueue, topics: dict[str, Responder], note: Callable[[], None]) -> int:
+    """Answer the newest questions of each topic, and record usage with each answer; return their number.
+
+    Args:
+        topics: name -> its responder. A topic whose answers cannot be read is removed and closed, so that the others
+            go on.
+
+    Raises:
+        BudgetError: the budget is spent, for all topics.
+        UnreadableError: no topic is left.
+        LaurelError: a topic's questions cannot be answered now; those of the others were.
+    """
+    from laurel.feedback.unreadable import UnreadableError
+
+    answered, failed = 0, None
+    for name, responder in list(topics.items()):
+        found = queue.open(name, responder.at_once)
+        if not found:
             continue
-        for question, verdict in zip(mine, responder.answers([one.item for one in mine]), strict=True):
-            note()  # with each one: the judge may be killed, and training may end
-            if verdict.status == "unasked":
-                raise BudgetError("The budget is spent.")
-            if verdict.status in FAILURES and verdict.status != "parse_failed":
-                queue.put_off(question, verdict.status)
-            else:
-                queue.answer(question, verdict)
-    return len(found)
+        try:
+            for question, verdict in zip(found, responder.answers([one.item for one in found]), strict=True):
+                note()  # with each one: the judge may be killed, and training may end
+                if verdict.status == "unasked":
+                    raise BudgetError("The budget is spent.")
+                if verdict.status in FAILURES and verdict.status != "parse_failed":
+                    queue.put_off(question, verdict.status)
+                else:
+                    queue.answer(question, verdict)
+        except UnreadableError as error:
+            del topics[name]
+            if not topics:
+                raise
+            queue.close_topic(name, str(error))
+            tell(STOPPED.format(error))
+        except BudgetError:
+            raise
+        except LaurelError as error:
+            failed = error
+        answered += len(found)
+    if failed is not None:
+        raise failed
+    return answered
 
 
 def _beat(advance: Callable[[int], None]) -> None:

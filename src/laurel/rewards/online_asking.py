@@ -19,7 +19,7 @@ import numpy as np
 
 from laurel.arrays import IntArray
 from laurel.console import tell
-from laurel.feedback.question_queue import CLOSED, READY, Item, QuestionQueue, Verdict
+from laurel.feedback.question_queue import READY, Item, QuestionQueue, Verdict
 from laurel.params.rewards import OnlineParams
 from laurel.seeding import derive_seed, generator
 
@@ -149,7 +149,7 @@ class Questions:
         until = time.monotonic() + self._own.patience
         while True:
             found = queue.answers(numbers)
-            if len(found) == len(numbers) or time.monotonic() >= until or queue.fact(CLOSED) is not None:
+            if len(found) == len(numbers) or time.monotonic() >= until or queue.closed(self._topic) is not None:
                 return found
             time.sleep(POLL_SECONDS)
 
