@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from laurel.cli.app import main
@@ -64,6 +65,22 @@ def test_motif_keeps_ties_and_what_was_not_answered(tmp_path: Path) -> None:
     (tmp_path / "motif/laurel.parquet").unlink()  # as Motif's own arrays are
     bare = read_any(tmp_path / "motif/preference/laurel.npy").rows()
     assert [(row.p_first, row.status) for row in bare] == [(0.0, "ok"), (0.5, "tie"), (None, "parse_failed")]
+
+
+def test_further_fields_are_not_read_for_rows_in_another_order(tmp_path: Path) -> None:
+    """Both rows prefer the second text, so that only the order shows whose probability each is."""
+    rows = [Row("Q", "a", "b", 0.4, "ok", 2, True, "judge"), Row("Q", "c", "d", 0.1, "ok", 2, True, "judge")]
+    file = tmp_path / "rows.jsonl"
+    write_file(PreferenceRows.of(rows, ""), LAYOUTS["gemini"], file)
+    file.write_text("".join(reversed(file.read_text().splitlines(keepends=True))))
+    with pytest.raises(DataError, match=r"rows\.laurel\.parquet: does not belong to the rows of .*rows\.jsonl"):
+        read_file(file)
+    plain = [Row("", row.first, row.second, row.p_first, "ok", 2, True, "judge") for row in rows]
+    write_motif(PreferenceRows.of(plain, ""), tmp_path / "motif")
+    messages = tmp_path / "motif/data/message.npy"
+    np.save(messages, np.load(messages)[::-1])
+    with pytest.raises(DataError, match=r"laurel\.parquet: does not belong to the rows of .*message\.npy"):
+        read_any(tmp_path / "motif")
 
 
 def test_an_import_replaces_an_import_only(tmp_path: Path) -> None:
@@ -161,6 +178,8 @@ def test_rows_that_contradict_laurels_data_are_refused(tmp_path: Path) -> None:
     file.write_text("\n".join(lines[:2]))
     with pytest.raises(DataError, match="does not belong to the rows"):
         read_file(file)
+    beside = tmp_path / "rows.laurel.parquet"
+    pq.write_table(pq.read_table(beside).replace_schema_metadata(), beside)  # of an earlier version
     file.write_text("\n".join([lines[1], *lines[1:]]))
     with pytest.raises(DataError, match=r"line 1, column laurel_p_first: is 0\.75, but the row names the other"):
         read_file(file)

@@ -13,9 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
-from laurel.data.parquet import opened, write_table
+from laurel.data.parquet import read_beside, write_beside
 from laurel.data.preference_rows import PreferenceRows, Row, RowError, extras_of, with_extras
 from laurel.data.written import written_whole
 from laurel.envs.captioner import collapse
@@ -49,8 +48,7 @@ def read_motif(path: Path) -> PreferenceRows:
         raise DataError(f"{codes_file}: is {codes.dtype} {codes.shape}, but must be int8 ({len(messages)},).")
     beside = None
     if (root / BESIDE).is_file() and codes_file.stem == OWN:  # it is about Laurel's labels, not another annotator's
-        with opened(root / BESIDE, None, "export") as file:
-            beside = file.read().to_pylist()
+        beside = read_beside(root / BESIDE, [root / MESSAGES, codes_file])
         if len(beside) != len(codes):
             raise DataError(f"{root / BESIDE}: belongs to other pairs than {codes_file} holds. Remove it.")
     rows = []
@@ -98,7 +96,8 @@ def write_motif(rows: PreferenceRows, path: Path) -> None:
         (partial / PREFERENCE).mkdir(exist_ok=True)
         np.save(partial / MESSAGES, messages)
         np.save(partial / PREFERENCE / f"{OWN}.npy", codes)
-        write_table(partial / BESIDE, pa.Table.from_pylist([extras_of(row) for row in each]))
+        files = [partial / MESSAGES, partial / PREFERENCE / f"{OWN}.npy"]
+        write_beside(partial / BESIDE, [extras_of(row) for row in each], files)
 
 
 def _root(path: Path) -> Path:

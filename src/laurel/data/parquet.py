@@ -5,19 +5,22 @@ Pages have checksums, so that damage is detected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from laurel.data.digests import digest_file
 from laurel.errors import DataError, first_line
 
 EXPORT = "export"
 """Where rows may come from that another program wrote, too."""
+BESIDE = b"laurel.beside"
+"""Metadata of a file beside others: their digests."""
 
 
 class ParquetWriter:
@@ -92,6 +95,30 @@ def write_table(path: Path, table: pa.Table) -> None:
     """Write one table as a file."""
     with ParquetWriter(path, table.schema) as writer:
         writer.write(table)
+
+
+def write_beside(path: Path, rows: list[dict[str, Any]], files: Sequence[Path]) -> None:
+    """Write further fields of the rows that other files hold, in their order, with the digests of these files."""
+    table = pa.Table.from_pylist(rows)
+    write_table(path, table.replace_schema_metadata({BESIDE: _digests(files)}))
+
+
+def read_beside(path: Path, files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Read what `write_beside` wrote.
+
+    Raises:
+        DataError: it is damaged, or the files have changed since: their rows may have another order.
+    """
+    with opened(path, None, "export") as file:
+        noted = (file.schema_arrow.metadata or {}).get(BESIDE)
+        rows: list[dict[str, Any]] = file.read().to_pylist()
+    if noted is not None and noted != _digests(files):
+        raise DataError(f"{path}: does not belong to the rows of {files[0]}. Remove it, or write both again.")
+    return rows
+
+
+def _digests(files: Sequence[Path]) -> bytes:
+    return " ".join(map(digest_file, files)).encode()
 
 
 def read_table(path: Path, schema: pa.Schema, stage: str) -> pa.Table:

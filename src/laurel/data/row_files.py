@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from laurel.data.parquet import opened, write_table
+from laurel.data.parquet import opened, read_beside, write_beside, write_table
 from laurel.data.preference_rows import (
     EXTRAS,
     LAYOUTS,
@@ -196,7 +196,7 @@ def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:
         _write(written, partial, path.suffix)
     if not layout.takes_extras:
         with written_whole(_sidecar(path)) as partial:
-            write_table(partial, pa.Table.from_pylist([extras_of(row) for row in each]))
+            write_beside(partial, [extras_of(row) for row in each], [path])
 
 
 def _write(rows: list[dict[str, Any]], path: Path, suffix: str) -> None:
@@ -226,6 +226,4 @@ def _sidecar(path: Path) -> Path:
 def _sidecar_rows(path: Path) -> list[dict[str, Any]] | None:
     if path.suffix != ".jsonl" or not _sidecar(path).is_file():
         return None
-    with opened(_sidecar(path), None, "export") as file:
-        rows: list[dict[str, Any]] = file.read().to_pylist()
-    return rows
+    return read_beside(_sidecar(path), [path])
