@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from chat_server import chat_server
+from aiohttp import web
+from chat_server import chat_server, completion, top_logprobs
 from sayings import rollout_of
 
 from laurel.errors import AnnotationError, DataError
@@ -165,3 +167,23 @@ def test_a_chat_model_says_which_captions_are_goals(tmp_path: Path, monkeypatch:
     assert found.contexts == {"": [0]}
     quality = read_json(project.output("train-reward") / "goals" / "quality.json")
     assert (quality["reachable"], quality["sensible"]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("no", "says"),
+    [(-0.1, r"is 0\.095: set rewards\.goals\.least lower \(0\.5 now\), or use another"), (0.0, "is 0: use another")],
+)
+def test_the_highest_probability_is_told_where_no_caption_is_a_goal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no: float, says: str
+) -> None:
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "arms": {"goals": {"reward": "goals"}}})
+    monkeypatch.chdir(project.path)
+    tokens = top_logprobs(no=no, yes=math.log(1 - math.exp(no))) if no else None
+    with chat_server() as server:
+        server.behave = lambda request, body: web.json_response(completion("no", tokens))
+        openai = {"model": "tiny", "base_url": server.url}
+        project.change({"annotate.annotator": "openai", "annotate.openai": openai})
+        project.change({"rewards": {"goals": {"form": "closed"}}})
+        project.run("collect", "caption", "annotate")
+        with pytest.raises(AnnotationError, match=rf"^rewards\.goals: no caption is a goal.* tiny gives {says}"):
+            project.run("train-reward")

@@ -74,8 +74,17 @@ def suggested(
         answers = zip(items, kind.answers(question, items, context.key(settings), context.account), strict=True)
         found: dict[str, list[str]] = {}
         if settings.form == "closed":
-            for (state, caption), votes in answers:
-                found.setdefault(state, []).extend([caption] * ((probability(votes) or 0.0) > settings.least))
+            sensible = [(*item, probability(votes)) for item, votes in answers]
+            for state, caption, yes in sensible:
+                found.setdefault(state, []).extend([caption] * ((yes or 0.0) > settings.least))
+            known = [yes for _, _, yes in sensible if yes is not None]
+            if known and (highest := max(known)) <= settings.least:
+                key = context.key(settings)
+                lower = f"set {key}.least lower ({settings.least:g} now), or " if highest else ""
+                raise AnnotationError(
+                    f"{key}: no caption is a goal. The highest probability of yes that {kind.model_name} gives is "
+                    f"{highest:.2g}: {lower}use another annotator or prompt."
+                )
         else:
             for state, votes in answers:
                 found[state] = list(dict.fromkeys(goal for vote in votes for goal in vote.value or ()))
