@@ -69,7 +69,8 @@ class Judging:
         self, run_seed: int, context: RewardContext, topics: Sequence[Topic], preload: Sequence[str] = ()
     ) -> None:
         self._preload = [*preload, "laurel.feedback.responders"]
-        self._args = run_seed, context, tuple(dict.fromkeys(topics))
+        self._topics = tuple(dict.fromkeys(topics))
+        self._args = run_seed, context, self._topics
         self._over = threading.Event()
         self.restarts = 0
         """Number of restarts of the process."""
@@ -82,7 +83,7 @@ class Judging:
         """Samples of questions to chat models."""
 
     def __enter__(self) -> Judging:
-        if not self._args[2]:
+        if not self._topics:
             return self
         self._folder = TemporaryDirectory(prefix="laurel-judge-")
         self._path = Path(self._folder.name) / "questions.db"
@@ -98,7 +99,7 @@ class Judging:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if not self._args[2]:
+        if not self._topics:
             return
         self._over.set()
         self._thread.join()
@@ -109,7 +110,7 @@ class Judging:
     @property
     def queue(self) -> Path | None:
         """Queue for agents' questions; None if there is no judge."""
-        return self._path if self._args[2] else None
+        return self._path if self._topics else None
 
     def _wait(self) -> None:
         """Wait until the judge can answer."""
@@ -180,7 +181,7 @@ class Judging:
     def _conclude(self) -> None:
         self.usage = self.used()
         self.asked = json.loads(self._queue.fact(SAMPLE) or "[]")
-        closed = dict.fromkeys(reason for topic in self._args[2] if (reason := self._queue.closed(topic.name)))
+        closed = dict.fromkeys(reason for topic in self._topics if (reason := self._queue.closed(topic.name)))
         self.notes += [f"The judge stopped answering while agents were trained. {reason}" for reason in closed]
 
 
