@@ -35,8 +35,6 @@ class Engine(ABC):
     """Whether steps that only begin a new episode count as environment steps."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Further packages that results depend on."""
-    modules: ClassVar[tuple[str, ...]] = ()
-    """Further modules that a process imports to train with it."""
 
     def __init__(self, agent: AgentParams) -> None:
         self.agent = agent
@@ -140,7 +138,6 @@ class SB3Engine(Engine):
     whole_rollouts = True
     resets_count = False
     packages = (SB3.replace("_", "-"), CONTRIB.replace("_", "-"))
-    modules = ("laurel.training.sb3", "torch._dynamo")  # the latter is imported by the classes of torch.optim
 
     @property
     def settings(self) -> SB3Params:

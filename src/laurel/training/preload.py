@@ -11,7 +11,6 @@ from laurel.envs import modules_of
 from laurel.params import EnvParams
 from laurel.params.resolved_arms import Arm
 from laurel.rewards import methods
-from laurel.training.engines import engine_of
 
 Work = Literal["play", "reward", "train"]
 _MODULES: Mapping[Work, tuple[str, ...]] = {
@@ -31,6 +30,11 @@ _MODULES: Mapping[Work, tuple[str, ...]] = {
     "train": ("laurel.training.arms", "laurel.rewards.model", "threadpoolctl"),
 }
 """Work of a process -> modules that it imports."""
+_OF_ENGINE: Mapping[str, tuple[str, ...]] = {
+    "laurel": (),
+    "sb3": ("laurel.training.sb3", "torch._dynamo"),  # the latter is imported by the classes of torch.optim
+}
+"""Engine -> further modules of a process that trains with it."""
 _ANY = (
     "laurel.cli.app",
     "laurel.training.plugins_read",
@@ -52,5 +56,5 @@ def preload(work: Work, env: EnvParams, arms: Iterable[Arm] = ()) -> list[str]:
     modules += [f"{methods.__name__}.{module.name}" for module in iter_modules(methods.__path__)]
     if work == "train" and find_spec("envpool"):
         modules.append("envpool")
-    modules += [module for arm in arms for module in engine_of(arm.agent).modules]
+    modules += [module for arm in arms for module in _OF_ENGINE[arm.agent.engine]]
     return list(dict.fromkeys(modules))
