@@ -136,6 +136,12 @@ def test_answers_that_are_shorter_than_they_may_be_leave_room_for_more() -> None
     assert len(withheld(answers)) == 200 - budget.spent.calls
 
 
+def test_one_short_answer_does_not_let_a_round_of_long_ones_exceed_the_limit() -> None:
+    model = PlayedModel(lambda _: Reply("x", None, 10, 10 if model.asked == 1 else 1000), in_flight=1000)
+    budget, _ = spend(model, questions(300, longest=4096), max_tokens=6000)
+    assert 5000 < budget.spent.tokens <= 6000
+
+
 def test_money() -> None:
     cost = PRICE.of(10, 100)
     model = PlayedModel(tokens(10, 100))

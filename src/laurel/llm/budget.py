@@ -1,8 +1,9 @@
 """Budgets of calls, tokens, money and minutes, and a chat model that stays within one.
 
 When a request is taken, its maximum usage is reserved: one call, its estimated input, and the maximum length of its
-answer. The actual usage replaces the reservation once the answer arrives, so a limit can only be exceeded by the
-underestimated input of pending requests.
+answer. The actual usage replaces the reservation once the answer arrives. After the first round an answer is expected
+to be no longer than the longest so far, but only for as many pending requests as have been answered. So a limit can
+only be exceeded by the underestimated input of pending requests, and by answers that are longer than all before.
 """
 
 from __future__ import annotations
@@ -161,6 +162,8 @@ class BudgetedChat:
         self._price = price
         self._estimated = self._reported = 0.0
         self._longest = 0
+        self._counted = 0
+        """Answers with a token count so far."""
 
     def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
         """Yield (number of the request, answer), Withheld for each request beyond the budget.
@@ -213,7 +216,7 @@ class BudgetedChat:
 
         def within() -> Iterator[ChatRequest]:
             while budget.exceeded_by(Spending()) is None and (request := drawn.peek()) is not None:
-                most = self._most(request, again)
+                most = self._most(request, again and len(reserved) < self._counted)
                 with budget.alone():
                     if budget.exceeded_by(most, SLACK if again else 0.0):
                         return
@@ -260,6 +263,7 @@ class BudgetedChat:
         self._estimated += input_tokens_of(request)
         self._reported += answer.input_tokens
         self._longest = max(self._longest, answer.output_tokens)
+        self._counted += 1
         paid = self._price.of_reply(answer) if self._price else None
         return Spending(1, answer.input_tokens + answer.output_tokens, paid or 0.0) + in_vain
 
