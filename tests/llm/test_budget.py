@@ -157,6 +157,14 @@ def test_answers_without_token_counts_count_as_the_maximum() -> None:
     assert budget.spent.tokens == 550
 
 
+def test_the_maximum_is_not_that_of_the_answers_so_far() -> None:
+    """Two requests fit at first, whose answers are short."""
+    model = PlayedModel(lambda _: Reply("x", None, 10, 1) if model.rounds == 1 else Reply("x"))
+    budget, _ = spend(model, questions(30), max_tokens=230)
+    assert budget.uncounted
+    assert budget.spent.tokens == 2 * 11 + budget.uncounted * 110
+
+
 def test_an_unknown_price_with_a_limit_to_the_money_is_refused_before_the_first_call() -> None:
     model = PlayedModel(tokens(10, 5))
     limited = BudgetedChat(model, Budget(BudgetParams(max_cost=1.0)), None)

@@ -231,7 +231,7 @@ class BudgetedChat:
             for inner, answer in self._model.ask(within()):
                 request, most = reserved.pop(before + inner)
                 budget.on_its_way -= most
-                budget.spent += self._spent(request, answer, most)
+                budget.spent += self._spent(request, answer)
                 budget.note()
                 budget.changed()
                 yield before + inner, answer
@@ -248,7 +248,7 @@ class BudgetedChat:
             answer = min(answer, self._longest)
         return Spending(1, question + answer, self._price.of(question, answer) if self._price else 0.0)
 
-    def _spent(self, request: ChatRequest, answer: Reply | Failure, most: Spending) -> Spending:
+    def _spent(self, request: ChatRequest, answer: Reply | Failure) -> Spending:
         """Return the usage of an answer; the maximum possible usage if the answer does not report it."""
         if isinstance(answer, Withheld):
             return Spending()
@@ -259,7 +259,7 @@ class BudgetedChat:
             return Spending(1) + in_vain
         if answer.input_tokens is None or answer.output_tokens is None:
             self._budget.uncounted += 1
-            return most + in_vain
+            return self._most(request, again=False) + in_vain
         self._estimated += input_tokens_of(request)
         self._reported += answer.input_tokens
         self._longest = max(self._longest, answer.output_tokens)
