@@ -114,8 +114,9 @@ def estimate(
     rows = [HEADER, *(_row(step, count, region) for step, count in zip(steps, counts, strict=True))]
     trained = trainings(params, adapter) if sweep is None else list(_tried(params, sweep))
     to_train = sum(one.agents * one.steps_each for one in trained)
+    pairs = pairs_asked(params, params.pipeline.annotate_shards)
     work = [
-        f"{params.collect.steps:,} environment steps to collect; {pairs_asked(params)} to annotate",
+        f"{params.collect.steps:,} environment steps to collect; {pairs} to annotate",
         f"{to_train:,} environment steps to train: {agents_and_steps(trained)}",
         *questions_in_training(trained),
     ]

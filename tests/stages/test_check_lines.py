@@ -10,9 +10,11 @@ import pytest
 
 from laurel.envs import adapter_for
 from laurel.errors import EnvError
+from laurel.feedback.probe import load_probe
 from laurel.rewards.arms import used_label_sets
 from laurel.rewards.method import RewardContext
 from laurel.stages.description import described, missing_keys
+from laurel.stages.workload import pairs_asked
 from tiny_project import UNTRACKED, Project
 
 
@@ -44,6 +46,14 @@ def test_pairs_are_those_of_every_label_set_and_judge(tmp_path: Path) -> None:
         "arms": {"preference": {}, "taught": {"reward": "taught"}},
     }
     assert "(2 judges, 3 label sets each) and 96 with known answers" in lines(tmp_path / "two", changes)
+
+
+def test_the_questions_of_a_probe_are_counted_and_those_of_each_shard(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"annotate.n_pairs": 500, "annotate.probe": {"success_questions": 16, "min_score": 0.0}}
+    known = 16 + len(load_probe("MiniGrid-Empty-5x5-v0").asked)
+    assert f"at most 500 pairs of captions and {known} with known answers" in lines(tmp_path, changes)
+    alone = Project.create(tmp_path / "alone", {**UNTRACKED, "annotate.probe": {"success_questions": 16}}).params
+    assert pairs_asked(alone, shards=3).endswith(" and 48 with known answers")
 
 
 def test_a_chat_model_that_only_writes_code_does_not_judge_pairs(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import MissingEnvError
 from laurel.evaluation.formats import counted
+from laurel.feedback.probe import has_probe, load_probe
 from laurel.params import EnvParams, Params
+from laurel.params.annotation import AnnotateParams
 from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import chain, method_of
 from laurel.rewards.arms import trained_arms
@@ -58,25 +60,36 @@ def agents_and_steps(trained: Sequence[Training]) -> str:
     return f"{agents} of {least}{' to '.join(f'{steps:,}' for steps in dict.fromkeys((each[0], each[-1])))} steps"
 
 
-def pairs_asked(params: Params) -> str:
-    """Describe the maximum number of pairs for all judges and label sets, and of questions with known answers."""
+def pairs_asked(params: Params, shards: int = 1) -> str:
+    """Describe the maximum number of pairs for all judges and label sets, and of questions with known answers.
+
+    Args:
+        shards: parallel steps that share the pairs; each asks all questions with known answers.
+    """
     asking, judges = params.annotate, params.judges
     sets = asking.feedback_seeds
     most = sets * sum(asking.of_judge(judge).n_pairs for judge in judges)
     parts = [counted(n, what) for n, what in ((len(judges), "judge"), (sets, "label set")) if most and n > 1]
     together = f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})" if parts else ""
-    asked = most and _may_say_success(params.env)
-    known = sets * sum(asking.of_judge(judge).probe.success_questions for judge in judges) if asked else 0
+    known = shards * sets * sum(_known(params.env, asking.of_judge(judge)) for judge in judges) if most else 0
     checks = f" and {known:,} with known answers" if known else ""
     return f"at most {counted(most, 'pair')} of captions{together}{checks}"
 
 
+def _known(env: EnvParams, asking: AnnotateParams) -> int:
+    """Return the maximum number of questions with known answers to a judge: about success, and those of a probe."""
+    probed = asking.probe.min_score is not None and has_probe(env.id)
+    of_probe = len(load_probe(env.id).asked) if probed else 0
+    return of_probe + (asking.probe.success_questions if _may_say_success(env) else 0)
+
+
 def _may_say_success(env: EnvParams) -> bool:
-    """Whether captions may say that the task is done: questions with known answers are about these."""
+    """Whether captions may say that the task is done."""
     try:
-        return bool(adapter_for(env).success_words)
+        adapter = adapter_for(env)
     except MissingEnvError:  # it is installed in the image alone
         return True
+    return bool(adapter.success_words or adapter.success_captions())
 
 
 def questions_in_training(trained: Sequence[Training]) -> list[str]:
