@@ -239,3 +239,18 @@ def test_stops_are_those_of_model_and_tokenizer(copied: Path) -> None:
     file = copied / "generation_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "eos_token_id": [1, 7]}))
     assert load_local(HuggingFaceParams(model=str(copied), device="cpu"))._local.stops == {1, 7}
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_day_of_asking_is_not_in_a_prompt(several: bool, tmp_path: Path) -> None:
+    """The clock as in Llama's template, and as in gpt-oss'."""
+    clock = (
+        "{%- if not date_string is defined %}{%- if strftime_now is defined %}{%- set date_string = "
+        "strftime_now(\"%d %b %Y\") %}{%- endif %}{%- endif %}{{ date_string + ', ' + strftime_now('%Y-%m-%d') }}"
+    )
+    make_tiny_llama(tmp_path)
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = {"default": clock, "tool_use": clock} if several else clock
+    tokenizer.save_pretrained(tmp_path)
+    local = load_model(HuggingFaceParams(model=str(tmp_path), device="cpu"))
+    assert local.conversation([{"role": "user", "content": "1 or 2?"}]) == "26 Jul 2024, 2024-07-26"

@@ -20,6 +20,7 @@ from laurel.device import torch_device
 from laurel.errors import ParamsError, first_line
 from laurel.llm import smollm2
 from laurel.llm.chat import Identity, RefusedError
+from laurel.llm.chat_template import undated
 from laurel.llm.cpu_types import float32_is_quicker
 from laurel.llm.damage import damaged
 
@@ -219,6 +220,7 @@ def _load(params: HuggingFaceParams, device: torch.device, *, chats: bool) -> tu
             what = ", ".join(sorted(written)) or config.model_type
             raise _not_loaded(params.model, f"it is not a causal language model, but {what}")
         tokenizer = AutoTokenizer.from_pretrained(name, **source)
+        tokenizer.chat_template = undated(tokenizer.chat_template)
         if chats and tokenizer.chat_template is None:
             raise _not_loaded(params.model, "its tokenizer has no chat template")
         kwargs["dtype"] = _dtype(params, config, device)
