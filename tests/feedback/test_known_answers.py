@@ -93,6 +93,18 @@ def test_gold_labels_with_a_side(door_key: EnvAdapter, tmp_path: Path) -> None:
         by_gold(door_key, GoldFile(path, Task("G-v0", "Win.")), 2, rng(0))
 
 
+def test_gold_labels_of_uncertain_pairs_do_not_rank_judges(door_key: EnvAdapter, tmp_path: Path) -> None:
+    """A judge errs most where it is uncertain, so that these pairs would rank it below judges that are as good."""
+    gold, rng = GoldFile(tmp_path / "gold.jsonl", Task("E-v0", "Win.")), np.random.default_rng
+    gold.add("a", "b", "first", "uncertain")
+    assert len(by_gold(door_key, gold, 9, rng(0)).pairs) == 1, "a judge is tuned on them"
+    with pytest.raises(AnnotationError, match=r", but 1 for pairs that were chosen as uncertain. .*--sample uniform`"):
+        by_gold(door_key, gold, 9, rng(0), representative=True)
+    gold.add("c", "d", "second", "uniform")
+    ((pair, p_first),) = by_gold(door_key, gold, 9, rng(0), representative=True).pairs
+    assert (pair.first, p_first) == ("c", 0.0)
+
+
 def test_another_judges_soft_labels_are_learned_unchanged(door_key: EnvAdapter) -> None:
     said = [Judgement("ok", 0.8), Judgement("tie", 0.5), Judgement("abstain", None)]
     rows = PreferenceRows(

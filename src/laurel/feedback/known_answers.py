@@ -124,23 +124,29 @@ def by_progress_of_segments(
     return Subject(adapter, tuple(found))
 
 
-def by_gold(adapter: EnvAdapter, gold: GoldFile, n: int, rng: np.random.Generator) -> Subject:
+def by_gold(
+    adapter: EnvAdapter, gold: GoldFile, n: int, rng: np.random.Generator, *, representative: bool = False
+) -> Subject:
     """Draw up to n pairs in which a person preferred one text.
 
+    Args:
+        representative: only of pairs that were drawn at random. Pairs that were chosen because a judge was uncertain
+            make it look worse than judges that are as good.
+
     Raises:
-        AnnotationError: no gold label is for the task.
+        AnnotationError: no such gold label is for the task.
     """
-    known = [
-        KnownPair(Pair(one.first, one.second), float(one.answer == "first"))
-        for one in gold.labels.values()
-        if one.answer in ("first", "second")
-    ]
-    if not known:
+    preferred = [one for one in gold.labels.values() if one.answer in ("first", "second")]
+    used = [one for one in preferred if not representative or one.chosen == "uniform"]
+    if not used:
+        uncertain = f", but {len(preferred)} for pairs that were chosen as uncertain" if preferred else ""
         others = f", but {gold.others} for other tasks" if gold.others else ""
+        how = " --sample uniform" if preferred else ""
         raise AnnotationError(
-            f'{gold.path}: holds no preference for {gold.task.env} and the goal "{gold.task.goal}"{others}. '
-            "Label some pairs with `laurel annotate review`."
+            f'{gold.path}: holds no preference for {gold.task.env} and the goal "{gold.task.goal}"{uncertain or others}'
+            f". Label some pairs with `laurel annotate review{how}`."
         )
+    known = [KnownPair(Pair(one.first, one.second), float(one.answer == "first")) for one in used]
     return Subject(adapter, _drawn(known, n, rng), left_out=max(len(known) - n, 0))
 
 

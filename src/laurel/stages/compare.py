@@ -49,7 +49,8 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         params: sections seed, env, caption and annotate are used.
         grid: file with the judges; see `laurel.params.grid`.
         output: directory to write leaderboard.json, .parquet and .md, and judgements.parquet into.
-        gold: a person's labels; None: use the environment's hand-written progress.
+        gold: a person's labels, of which those of uncertain pairs are left out; None: use the environment's
+            hand-written progress.
 
     Raises:
         ParamsError: the grid is missing or not allowed.
@@ -125,7 +126,11 @@ def known_answers(
     if not gold.exists():
         raise DataError(f"{gold}: no such file. Label some pairs with `laurel annotate review`, or leave out --gold.")
     task = Task(adapter.env_id, goal_in_words(adapter, params.annotate.language_model.goal))
-    return by_gold(adapter, GoldFile(gold, task), n, np.random.default_rng(seed)), f"the gold labels in {gold}"
+    labels = GoldFile(gold, task)
+    uncertain = sum(one.chosen == "uncertain" and one.answer is not None for one in labels.labels.values())
+    apart = f" (without {uncertain} of pairs that were chosen as uncertain)" if uncertain else ""
+    subject = by_gold(adapter, labels, n, np.random.default_rng(seed), representative=True)
+    return subject, f"the gold labels in {gold}{apart}"
 
 
 def about(subject: Subject, source: str) -> str:

@@ -84,11 +84,13 @@ def test_compare_with_gold_labels(project: Project, capsys: pytest.CaptureFixtur
     adapter = adapter_for(project.params.env)
     gold = GoldFile(project.path / "gold.jsonl", Task(adapter.env_id, adapter.goal))
     gold.add("You turn.", "You reach the goal.", "first", "uniform")  # a person who likes to turn
+    gold.add("You turn.", "You move.", "first", "uncertain")
     asked = grid(
         project, models=[{"annotator": "scripted"}, {"annotator": "scripted", "scripted": {"error_rate": 1.0}}]
     )
     assert main(["annotate", "compare", "--grid", asked, "--gold", "gold.jsonl", "--output", "there"]) == 0
-    assert "on 1 pair, by the gold labels in gold.jsonl." in capsys.readouterr().out
+    source = "the gold labels in gold.jsonl (without 1 of pairs that were chosen as uncertain)"
+    assert f"on 1 pair, by {source}." in capsys.readouterr().out
     assert [row["accuracy"] for row in read_json(project.path / "there" / "leaderboard.json")["rows"]] == [1.0, 0.0]
     assert main(["annotate", "compare", "--grid", asked, "--gold", "none.jsonl"]) == 2
     assert "laurel: none.jsonl: no such file." in capsys.readouterr().err
