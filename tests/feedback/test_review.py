@@ -55,6 +55,19 @@ def test_a_session_continues_where_the_last_one_ended(tmp_path: Path) -> None:
     assert answers == {"first 0": "first", **{f"second {i}": "second" for i in range(1, 5)}}
 
 
+def test_uncertain_pairs_that_are_drawn_count_as_random_ones(tmp_path: Path) -> None:
+    """Else the random pairs would be those of which the annotator is sure."""
+
+    def chosen() -> dict[str, str]:
+        return {label.first[-1]: label.chosen for label in GoldFile(tmp_path / "g", TASK).labels.values()}
+
+    session(tmp_path / "g", "12", offers=[OFFERS[3], OFFERS[0]], chosen="uncertain")
+    assert session(tmp_path / "g", "1q")[:2] == (1, {"first 0": "second", "first 1": "first", "first 3": "first"})
+    assert chosen() == {"0": "uniform", "1": "uniform", "3": "uncertain"}, "the fourth was not reached yet"
+    session(tmp_path / "g", "12", offers=OFFERS[:4])
+    assert chosen() == dict.fromkeys("0123", "uniform"), "the last is reached after all questions"
+
+
 def test_no_more_than_was_asked_for(tmp_path: Path) -> None:
     assert session(tmp_path / "g", "11111", limit=2)[0] == 2
 

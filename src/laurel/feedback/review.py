@@ -8,14 +8,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
 import numpy as np
 
 from laurel.arrays import IntArray
 from laurel.console import printable
-from laurel.data.gold import GoldFile, Selection, Side
+from laurel.data.gold import Gold, GoldFile, Selection, Side
 from laurel.data.preferences import Pairs, Preferences
 
 WIDTH = 96
@@ -62,7 +61,9 @@ def review(
     """Ask about pairs until all, or `limit` of them, are labelled or skipped, or the person quits.
 
     Args:
-        offers: the pairs, in order; pairs with a gold label are skipped.
+        offers: the pairs, in order; pairs with a gold label are skipped. In random order, a label of a pair that was
+            chosen as uncertain counts as one of a random pair from then on: without these, the random pairs would be
+            easier than all pairs.
         gold: file for the answers, written before the next question.
         chosen: how the pairs were chosen, which goes into the gold file.
         keys: waits for a key; empty at the end of input.
@@ -70,8 +71,7 @@ def review(
     Returns:
         The number of added labels.
     """
-    unlabelled = (offer for offer in offers if frozenset((offer.first, offer.second)) not in gold.labels)
-    asked = list(islice(unlabelled, limit))
+    asked, passed = _asked_and_passed(offers, gold, chosen, limit)
     answered: list[int] = []
     place = 0
     while place < len(asked):
@@ -88,6 +88,7 @@ def review(
             case "u":
                 write("  There is nothing to undo.\n")
             case key if key in SIDES:
+                _count_as(chosen, passed.pop(place, ()), gold)
                 gold.add(offer.first, offer.second, SIDES[key], chosen)
                 answered.append(place)
                 place += 1
@@ -95,7 +96,30 @@ def review(
                     write(f"  The annotator: {printable(offer.label)}.\n")
             case _:
                 write(f"  {HELP}\n")
+    if place == len(asked) < limit:
+        _count_as(chosen, passed.pop(place, ()), gold)
     return len(answered)
+
+
+def _asked_and_passed(
+    offers: Iterable[Offer], gold: GoldFile, chosen: Selection, limit: int
+) -> tuple[list[Offer], dict[int, list[Gold]]]:
+    """Return the pairs to ask about, and place -> labels of uncertain pairs that come before it in random order."""
+    asked: list[Offer] = []
+    passed: dict[int, list[Gold]] = {}
+    for offer in offers:
+        if (known := gold.labels.get(frozenset((offer.first, offer.second)))) is None:
+            asked.append(offer)
+        elif chosen == "uniform" != known.chosen:
+            passed.setdefault(len(asked), []).append(known)
+        if len(asked) == limit:
+            break
+    return asked, passed
+
+
+def _count_as(chosen: Selection, labels: Iterable[Gold], gold: GoldFile) -> None:
+    for label in labels:
+        gold.add(label.first, label.second, label.answer, chosen)
 
 
 def _question(offer: Offer, number: int, of: int, labels: Labels) -> str:
