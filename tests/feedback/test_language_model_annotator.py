@@ -131,7 +131,7 @@ def test_statuses_are_not_merged(adapter: EnvAdapter, store: ResponseStore) -> N
 SHY = Reply('I cannot say. {"best_description": "abstain"}')
 
 
-@pytest.mark.parametrize("lost", [Failure("busy"), Reply("?!"), SHY])
+@pytest.mark.parametrize("lost", [Failure("busy"), Reply("?!")])
 def test_one_order_is_not_both(adapter: EnvAdapter, store: ResponseStore, lost: Reply | Failure) -> None:
     """A model that names whatever is shown first must not become certain where its other answer is missing."""
     model = PlayedModel(lambda first, second, _: lost if first == "b" else Reply('{"best_description": 1}'))
@@ -141,6 +141,19 @@ def test_one_order_is_not_both(adapter: EnvAdapter, store: ResponseStore, lost: 
     assert judgement.answers[0].verdict == "first", "what was said is kept"
     (alone,) = annotator(model, adapter, store, both_orders=False).annotate([Pair("a", "b")])
     assert (alone.status, alone.p_first) == ("ok", 1.0), "one order is all that was to be asked"
+
+
+def test_declining_in_one_order_is_no_failure(adapter: EnvAdapter, store: ResponseStore) -> None:
+    """All answers came and were read; a judge that declines in 3% of answers would fail in more than 5% of pairs."""
+    model = PlayedModel(lambda first, second, _: SHY if first == "b" else Reply('{"best_description": 1}'))
+    (judgement,) = annotator(model, adapter, store).annotate([Pair("a", "b")])
+    assert (judgement.status, judgement.p_first, judgement.votes) == ("abstain", None, 2)
+    lost: dict[int | None, Reply] = {None: SHY, 1: Reply("?!"), 2: Reply("?!")}
+    model = PlayedModel(
+        lambda first, _, request: lost[request.sampling.seed] if first == "d" else longer(first, _, request)
+    )
+    (judgement,) = annotator(model, adapter, store, votes=3).annotate([Pair("c", "d")])
+    assert judgement.status == "incomplete", "most answers of an order could not be read"
 
 
 def test_log_probabilities_in_one_order_are_no_label_either(adapter: EnvAdapter, store: ResponseStore) -> None:

@@ -24,9 +24,10 @@ STAGE = "annotate"
 PAIRS, PREFERENCES, ANSWERS = "pairs.parquet", "preferences.parquet", "answers.parquet"
 
 STATUSES = ("ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed")
-"""ok: one is better; tie: neither; abstain: the annotator declined to choose (a chat model in all
-answers that can be read); incomplete: it chose, but not in both orders or not in most votes, so the label could be due
-to position bias or chance; the others: there was no answer, or it could not be parsed."""
+"""ok: one is better; tie: neither; abstain: the annotator declined to choose (a chat model in all answers that can be
+read, or in those of one order, with none missing); incomplete: it chose, but answers are missing, or could not be
+parsed, in one of the orders or in most votes, so the label could be due to position bias or chance; the others: there
+was no answer, or it could not be parsed."""
 UNLABELLED = ("abstain", "incomplete", "parse_failed", "api_failed")
 """Statuses without a probability."""
 FAILURES = ("incomplete", "parse_failed", "api_failed")

@@ -3,8 +3,9 @@
     p(first) = mean over the orders of the mean over their readable answers; an answer in words counts 1, 0 or
                1/2 (a tie), one in log-probabilities its probability
 
-A pair has a label only if most votes in each order are readable: with only one order, a model that always names the
-text shown first would give confident labels.
+A pair has a label only if most votes in each order are readable and choose: with only one order, a model that always
+names the text shown first would give confident labels. Where all orders were answered, but one declined to choose, the
+annotator abstains: nothing is missing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from laurel.data.asked import Asked
 from laurel.feedback.annotator import Answer, Judgement, OnJudged, Pair, ignore
-from laurel.feedback.asker import UNASKED, UNREAD, Asker
+from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 
 
 class LanguageModelAnnotator:
@@ -56,25 +57,27 @@ class LanguageModelAnnotator:
 
     def _judgement(self, asked: Sequence[Answer[float]]) -> Judgement:
         answers = tuple([one for one in asked if one.verdict != UNASKED])
-        sums, numbers = [0.0, 0.0], [0, 0]
+        sums, numbers, read = [0.0, 0.0], [0, 0], [0, 0]
         for one in answers:
+            read[one.variant] += one.verdict not in (UNREAD, FAILED)
             if one.value is not None:
                 sums[one.variant] += one.value
                 numbers[one.variant] += 1
         labels = numbers[0] + numbers[1]
         if any(2 * number <= self._asker.votes for number in numbers[: self._orders]):
-            return _unlabelled(answers, labels, all_asked=len(answers) == len(asked))
+            whole = all(2 * number > self._asker.votes for number in read[: self._orders])
+            return _unlabelled(answers, labels, all_asked=len(answers) == len(asked), all_read=whole)
         p = sum(sums[order] / numbers[order] for order in range(self._orders)) / self._orders
         tie = abs(p - 0.5) <= self._tie_band
         consistent = _side(sums[0], numbers[0]) == _side(sums[1], numbers[1]) if self._orders == 2 else None
         return Judgement("tie" if tie else "ok", 0.5 if tie else p, labels, consistent, answers)
 
 
-def _unlabelled(answers: tuple[Answer[float], ...], labels: int, *, all_asked: bool) -> Judgement:
-    """Judge a pair with only `labels` usable answers, too few for a label."""
+def _unlabelled(answers: tuple[Answer[float], ...], labels: int, *, all_asked: bool, all_read: bool) -> Judgement:
+    """Judge a pair with only `labels` answers that choose, too few for a label; `all_read`: most were read."""
     if not all_asked:
         return Judgement("unasked", None, 0, None, answers)
-    if labels:
+    if labels and not all_read:
         return Judgement("incomplete", None, labels, None, answers)
     verdicts = {one.verdict for one in answers}
     if "abstain" in verdicts:
