@@ -89,7 +89,10 @@ class PairResponder(Responder):
         self._annotator.prepare(pairs)
         for judgement in annotated(self._annotator, pairs, ignore):
             answers = judgement.answers or [one for _, member in judgement.members for one in member.answers]
-            yield Verdict(judgement.status, judgement.p_first, judgement.swap_consistent, packed(answers))
+            status = judgement.status
+            if status == "incomplete" and answers and all(answer.verdict != FAILED for answer in answers):
+                status = "parse_failed"  # asked again, it would get the same answers
+            yield Verdict(status, judgement.p_first, judgement.swap_consistent, packed(answers))
 
 
 class CaptionResponder(Responder):

@@ -1,0 +1,53 @@
+"""Answers of a judge to agents in training: which of them are asked for again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from laurel.feedback import responders
+from laurel.feedback.annotator import Answer, Judgement, Pair
+from laurel.feedback.question_queue import QuestionQueue
+from laurel.rewards.judging import _answer
+
+READ = Answer(0, 0, "first", 1.0, "a key")
+
+
+class OneOrder:
+    """Has an answer about pairs in their own order alone."""
+
+    name, simulated = "one order", False
+
+    @property
+    def usage(self) -> dict[str, float | None]:
+        return {}
+
+    def __init__(self, other: str) -> None:
+        self._other = other
+
+    def prepare(self, pairs: Iterable[Pair]) -> None:
+        """Do nothing."""
+
+    def annotate(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
+        for _ in pairs:
+            yield Judgement("incomplete", None, 1, None, (READ, Answer(1, 0, self._other, None, "")))
+
+
+@pytest.mark.parametrize(("other", "status"), [("unread", "parse_failed"), ("failed", None)])
+def test_a_pair_is_asked_again_only_if_an_answer_is_missing(
+    other: str, status: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that could not be read is in the store: agents would wait in vain, and the share of such answers lack it."""
+    monkeypatch.setattr(responders, "kind_of", lambda _: SimpleNamespace(make=lambda *_, **__: OneOrder(other)))
+    anything: Any = None
+    judge = responders.make_responder("pair", anything, anything, 0, anything)
+    queue = QuestionQueue(tmp_path / "queue")
+    (number,) = queue.post("topic", [("a", "b")])
+    assert _answer(queue, {"topic": judge}, lambda: None) == 1
+    found = queue.answers([number])
+    assert {one.status for one in found.values()} == ({status} if status else set())
+    assert all(one.answers == '[[0, "first"], [1, "unread"]]' for one in found.values())
