@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 
 from laurel.envs import adapter_for
 from laurel.feedback.annotator import Pair
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.prompt import LONGEST, Prompt
 from laurel.feedback.questions.pair import FORM, PairQuestion, load_prompt
 from laurel.llm.chat import Identity, Sampling
 from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams
 
 TEMPLATE = """---
 answer: {answer}
@@ -167,6 +170,18 @@ def test_pairs_are_distinguished(pairs: list[tuple[str, str]]) -> None:
     keys = QuestionKeys(Identity("m"), PairQuestion(load_prompt("motif"), adapter()), Sampling())
     made = {keys.of(Pair(first, second), 0, vote) for first, second in pairs for vote in (0, 1)}
     assert len(made) == 2 * len(pairs)
+
+
+@pytest.mark.parametrize(("mode", "keys"), [("score", 1), ("generate", 3)])
+def test_settings_of_generation_do_not_change_the_keys_of_scores(mode: str, keys: int) -> None:
+    adapter, found = adapter_for(EnvParams(id="CartPole-v1")), set()
+    for changed in ({}, {"max_tokens": 1024}, {"temperature": 0.7}):
+        judge = {"annotator": "huggingface", "huggingface": {"mode": mode, **changed}}
+        kind = kind_of(AnnotateParams.model_validate({**judge, "language_model": {"prompt": "concise"}}))
+        assert isinstance(kind, ChatAnnotator)
+        keys_of = QuestionKeys(Identity("m"), kind.pair_question(adapter), kind.sampling)
+        found.add(keys_of.of(Pair("a", "b")))
+    assert len(found) == keys
 
 
 @pytest.mark.parametrize("name", FORM.packaged)

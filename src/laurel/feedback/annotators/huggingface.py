@@ -9,7 +9,7 @@ from laurel.feedback.annotator_kind import is_directory
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.prompt import Prompt, load_prompt
 from laurel.llm.budget import Budget
-from laurel.llm.chat import ChatModel, ChatRequest, Identity, RefusedError
+from laurel.llm.chat import ChatModel, ChatRequest, Identity, RefusedError, Sampling
 from laurel.llm.damage import damaged
 from laurel.llm.local_model import adapter_place, check_installed, identity_here
 from laurel.llm.responses import ResponseStore
@@ -54,6 +54,11 @@ class HuggingFaceKind(ChatAnnotator):
         from laurel.llm.local_chat import load_local
 
         return load_local(self.section)
+
+    @property
+    def sampling(self) -> Sampling:
+        """Its settings for generation; always the same for scores, which do not depend on them, as keys must not."""
+        return super().sampling if self.section.writes else Sampling()
 
     def scored(self, prompt: Prompt) -> bool:
         """Whether choices are scored; the mode `score` needs a prompt with choices."""
