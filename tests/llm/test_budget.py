@@ -73,6 +73,8 @@ def test_attempts_that_were_billed_without_an_answer_are_spent() -> None:
     budget, _ = spend(PlayedModel(lambda number: answers[number]), questions(2))
     assert (budget.spent.calls, budget.spent.tokens) == (2, 138)
     assert budget.spent.cost == pytest.approx((130 * 10 + 8 * 100) * 1e-6)
+    budget, _ = spend(PlayedModel(lambda _: Withheld("not awaited", Tokens(100, 1))), questions(1))
+    assert (budget.spent.calls, budget.spent.tokens) == (0, 101)
 
 
 def test_a_spent_budget_says_which_answers_count_as_their_maximum() -> None:

@@ -253,6 +253,16 @@ def test_a_batch_that_another_process_sent_is_shared(api: BatchAPI, store: Respo
     assert len(api.batches) == 1
 
 
+def test_what_is_withheld_may_have_been_billed_before(api: BatchAPI, store: ResponseStore) -> None:
+    def seconds_left() -> float:
+        return 0.0 if len(api.batches) == 2 else 9.0
+
+    api.patience = 3
+    (answer,) = dict(model(api, store, seconds_left).ask(questions("a empty"))).values()
+    assert isinstance(answer, Withheld)
+    assert answer.lost == Tokens(5, 1)
+
+
 def test_when_time_is_up_the_batch_is_left_for_the_next_run(
     api: BatchAPI, store: ResponseStore, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -327,13 +327,13 @@ class Asker(Generic[Item, Value]):
             self._store.release(waiting)
 
     def _keep(self, request: ChatRequest, reply: Reply | Failure) -> None:
+        if (lost := reply.lost) != NO_TOKENS:
+            in_vain = self._price.of(lost.input, lost.output, lost.cached) if self._price else None
+            self._bill(lost.input, lost.output, in_vain)
         if isinstance(reply, Withheld):
             self._store.release([request.key])
             return
         self._usage.calls += 1
-        if (lost := reply.lost) != NO_TOKENS:
-            in_vain = self._price.of(lost.input, lost.output, lost.cached) if self._price else None
-            self._bill(lost.input, lost.output, in_vain)
         if isinstance(reply, Failure):
             self._usage.failures += 1
             self._report(reply.reason)

@@ -250,11 +250,11 @@ class BudgetedChat:
 
     def _spent(self, request: ChatRequest, answer: Reply | Failure) -> Spending:
         """Return the usage of an answer; the maximum possible usage if the answer does not report it."""
-        if isinstance(answer, Withheld):
-            return Spending()
         lost = answer.lost
         cost = self._price.of(lost.input, lost.output, lost.cached) if self._price else 0.0
         in_vain = Spending(0, lost.input + lost.output, cost)
+        if isinstance(answer, Withheld):  # a batch before the one that was not awaited may have been billed
+            return in_vain
         if isinstance(answer, Failure):
             return Spending(1) + in_vain
         if answer.input_tokens is None or answer.output_tokens is None:
