@@ -48,7 +48,9 @@ class Heat(gym.Env[int, int]):
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         self.steps, self.heat = self.steps + 1, self.heat + int(action)
-        info = {"heat": self.heat / 2, "hot": self.heat >= 2, "unused": "words"}
+        heat: float = 0 if self.heat == 0 else self.heat / 2  # a whole number at first, as users write it
+        changing = None if self.heat == 1 else {"so far": self.heat} if self.heat else 0
+        info = {"heat": heat, "hot": self.heat >= 2, "unused": "words", "path": np.zeros(self.heat), "odd": changing}
         return self.steps, 0.0, self.steps == 4, False, info
 
 
@@ -176,7 +178,9 @@ def test_a_missing_field_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HeatAdapter, "info_fields", {"cold": "float32"})
     envs = make_vector(ENV, adapter_for(ENV), 2, 0)
     envs.reset()
-    with pytest.raises(EnvError, match=r'TestHeat-v0: its adapter HeatAdapter names "cold".* has only: heat, hot, un'):
+    with pytest.raises(
+        EnvError, match=r'TestHeat-v0: its adapter HeatAdapter names "cold".* has only: heat, hot, odd, path, un'
+    ):
         envs.step(np.array([0, 1]))
 
 
@@ -194,3 +198,10 @@ def test_a_field_that_is_not_a_number_is_an_error(monkeypatch: pytest.MonkeyPatc
     envs.reset()
     with pytest.raises(EnvError, match=r'"unused" in the info of a step is not one float32'):
         envs.step(np.array([0, 1]))
+
+
+def test_info_of_one_environment_does_not_change_that_of_another() -> None:
+    envs = make_vector(ENV, adapter_for(ENV), 3, 0)
+    envs.reset()
+    assert envs.step(np.array([0, 1, 1])).info["heat"].tolist() == [0, 0.5, 0.5], "the first has the whole number 0"
+    assert envs.step(np.array([0, 1, 0])).info["heat"].tolist() == [0, 1, 0.5], "paths differ in length"

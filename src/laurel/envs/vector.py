@@ -23,7 +23,7 @@ from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs import make_reference, reference_id, step_limit
 from laurel.envs.base import EnvAdapter
 from laurel.envs.guard import NOT_OURS, check_finite, check_rewards, failure, in_a_line
-from laurel.envs.info import named_info
+from laurel.envs.info import named_info, named_info_of_one
 from laurel.errors import EnvError, LaurelError
 from laurel.interrupt import ctrl_c_held_back
 
@@ -358,12 +358,23 @@ def _is_ours(vector: type) -> bool:
 
 
 def packed(env: gym.Env[Any, Any], adapter: EnvAdapter) -> gym.Env[Any, Any]:
-    """Wrap a single environment to return packed observations, so that batching is one array copy."""
+    """Wrap a single environment to return packed observations, so that batching is one array copy, and of `info` only
+    what its adapter names.
+
+    Gymnasium gives a field the type and shape that the first environment's value has: 0.5 after 0 became 0, and an
+    array of another length raised.
+    """
     import gymnasium as gym
 
-    class Packed(gym.ObservationWrapper[Array, Any, Any]):  # Gymnasium's own would copy the adapter: 10 ms each
-        def observation(self, observation: Any) -> Array:
-            return adapter.pack_one(observation)
+    class Packed(gym.Wrapper[Array, Any, Any, Any]):  # Gymnasium's own would copy the adapter: 10 ms each
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, Any]:
+            observation, _ = self.env.reset(seed=seed, options=options)
+            return adapter.pack_one(observation), {}
+
+        def step(self, action: Any) -> tuple[Array, Any, bool, bool, dict[str, Any]]:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            kept = {name: values[0] for name, values in named_info_of_one(adapter, info).items()}
+            return adapter.pack_one(observation), reward, terminated, truncated, kept
 
     wrapped = Packed(env)
     wrapped.observation_space = adapter.row_space
