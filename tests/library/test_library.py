@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -61,7 +62,7 @@ def test_a_reward_scores_captions_and_gives_rewards(made: Made) -> None:
     assert len(reward.pay([])) == 0
 
 
-def test_rewards_are_found_in_a_runs_output(rewarded: Project) -> None:
+def test_rewards_are_found_in_a_runs_output(rewarded: Project, tmp_path: Path) -> None:
     folder = rewarded.path / "data/reward"
     assert laurel.load_reward(folder / "preference").env.id == "FrozenLake-v1"
     with pytest.raises(ParamsError, match=r"texts is a single text, but must be a list of texts: \['You fall\.'\]"):
@@ -79,6 +80,14 @@ def test_rewards_are_found_in_a_runs_output(rewarded: Project) -> None:
     for nothing in (rewarded.path / "data/captions", rewarded.path):
         with pytest.raises(DataError, match="is not a reward"):
             laurel.load_reward(nothing)
+    copied = shutil.copytree(folder / "preference", tmp_path / "copied")
+    with pytest.raises(
+        DataError, match=r"copied: is not a reward.*copy data/reward as a whole, or what `laurel export"
+    ):
+        laurel.load_reward(copied)
+    assert laurel.load_reward(shutil.copytree(folder, tmp_path / "whole") / "preference").name == "preference"
+    with pytest.raises(DataError, match=r"no reward random_reward for seed 7. It has the seeds 0, 1"):
+        laurel.load_reward(folder / "random_reward", seed=7)
     with pytest.raises(DataError, match="no such directory"):
         laurel.load_reward("data/rewards")
     with pytest.raises(DataError, match="must be hf://OWNER/NAME"):
@@ -145,6 +154,8 @@ def test_an_agent_acts_in_other_libraries_loops(tmp_path: Path) -> None:
         agent.predict(np.zeros((2, 7, 7, 3)))
     with pytest.raises(DataError, match="no such directory"):
         laurel.load_agent("agent")
+    with pytest.raises(DataError, match=r"holds no agent.* Name the folder of an arm's seed"):
+        laurel.load_agent(tmp_path)
 
 
 def test_any_texts_can_be_labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,11 @@ def load_policy(path: Path | str) -> PolicyNetwork:
             f"{path}: no such directory; a trained agent is needed, e.g. data/agents/preference/seed-0. "
             f"Run laurel {PRODUCERS['agents']} first."
         )
+    if not (path / CONFIG).exists():
+        raise DataError(
+            f"{path}: holds no agent, as it has no {CONFIG}. Name the folder of an arm's seed, e.g. "
+            "data/agents/preference/seed-0, or train this agent again."
+        )
     config = read_json(path / CONFIG)
     network = config.get("network") if isinstance(config, dict) else None
     try:

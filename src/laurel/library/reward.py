@@ -35,7 +35,8 @@ def load_reward(source: str | Path, *, seed: int | None = None) -> LoadedReward:
     Args:
         source: its folder, e.g. data/reward/preference; data/reward where that holds a single method's reward; or as
             `laurel.library.sources.fetched` has it: models:/NAME@ALIAS, hf://OWNER/NAME.
-        seed: of a reward that is made separately for each agent's seed, such as random_reward; None: the first.
+        seed: of the agent, where its reward is made for each seed, as random_reward, or for each label set (the seed
+            modulo their number); None: the first.
 
     Raises:
         DataError: it is missing, damaged, or not a reward.

@@ -96,7 +96,8 @@ class StoredRewards:
         seeds = self.seeds.get(name, ())
         if seeds is not None and seed not in seeds:
             which = name if name not in self.seeds else f"{name} for seed {seed}"
-            raise DataError(f"{self.path}: holds no reward {which}. Run laurel train-reward again.")
+            others = f"It has the seeds {', '.join(map(str, seeds))}: name one of them, or run" if seeds else "Run"
+            raise DataError(f"{self.path}: holds no reward {which}. {others} laurel train-reward again.")
         return self.path / name / seed_folder(seed) if seeds is not None else self._of_set(name, seed)
 
     def table(self, name: str, quantile: float, seed: int = 0) -> PayTable | None:
@@ -206,7 +207,11 @@ def described(path: Path, seed: int | None = None) -> Described:
         return Described.of(path, read_json(path / CARD), path / CARD)
     folder = next((one for one in (path, *list(path.resolve().parents)[:2]) if (one / INDEX).exists()), None)
     if folder is None:
-        raise DataError(f"{path}: is not a reward. Name one that laurel {STAGE} wrote, such as data/reward/preference.")
+        raise DataError(
+            f"{path}: is not a reward. Name one that laurel {STAGE} wrote, such as data/reward/preference. A copy of "
+            f"that folder lacks {INDEX}, which lies above it: copy data/reward as a whole, or what `laurel export hub "
+            "--reward data/reward/preference` writes as hub/model."
+        )
     params, stored = checked_manifest(folder, STAGE)["params"], StoredRewards.read(folder)
     parts = path.resolve().relative_to(folder.resolve()).parts
     if not parts:
