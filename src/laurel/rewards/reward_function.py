@@ -34,7 +34,8 @@ def reward_function(source: str | Path) -> Callable[..., list[float]]:
             `laurel reward serve`, such as http://127.0.0.1:8000, with or without the /score that it prints.
 
     Raises:
-        DataError: the directory has no text reward model; raised by the function: the server returns no scores.
+        DataError: the directory has no text reward model; raised by the function: the server returns no scores, or a
+            prompt or completion holds something other than text, such as an image.
     """
     where = str(source).rstrip("/").removesuffix("/score")
     if where.startswith(("http://", "https://")):
@@ -60,8 +61,21 @@ def reward_function(source: str | Path) -> Callable[..., list[float]]:
 
 
 def _text(text: Any) -> str:
-    """Return a text, or the concatenated contents of messages."""
-    return text if isinstance(text, str) else "\n".join(str(message["content"]) for message in text)
+    """Return a text, or the texts of messages, a line each; a message that only calls a tool has none."""
+    if isinstance(text, str):
+        return text
+    try:
+        contents = [message.get("content") for message in text]
+        return "\n".join(_content(content) for content in contents if content is not None)
+    except (AttributeError, KeyError, TypeError):
+        raise DataError(
+            f"{text!r:.120}: is neither a text nor messages with texts, which is all that is scored."
+        ) from None
+
+
+def _content(content: Any) -> str:
+    """Return a message's text; TRL divides it into parts for models that also see images."""
+    return content if isinstance(content, str) else "".join([part["text"] for part in content])
 
 
 def _requests(texts: Sequence[str]) -> Iterator[list[str]]:
