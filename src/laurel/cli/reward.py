@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from laurel.cli.command import Commands, add_command, add_group, add_output, number, whole
 from laurel.console import printable, say, tell
@@ -47,9 +48,7 @@ def add(commands: Commands) -> None:
     )
     fit.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of the held-out split; default: 0")
     for name, kind, default, metavar, what in OF_TUNING:
-        fit.add_argument(
-            name, type=kind, default=default, metavar=metavar, help=f"{what}of --train all; default: {default:g}"
-        )
+        fit.add_argument(name, type=kind, metavar=metavar, help=f"{what}of --train all; default: {default:g}")
     add_output(fit, "reward")
     fit.set_defaults(run=_fit)
     score = add_command(
@@ -77,7 +76,13 @@ def _fit(options: argparse.Namespace) -> int:
     from laurel.rewards.text_tuning import Tuning
     from laurel.stages.fit_text import run
 
-    how = {name[2:].replace("-", "_"): getattr(options, name[2:].replace("-", "_")) for name, *_ in OF_TUNING}
+    how: dict[str, Any] = {}
+    for name, _, default, *_ in OF_TUNING:
+        field = name[2:].replace("-", "_")
+        given = getattr(options, field)
+        if given is not None and options.train != "all":
+            raise ParamsError(f"laurel reward fit: {name} is of --train all. Add that, or leave {name} out.")
+        how[field] = default if given is None else given
     tuning = Tuning(**how) if options.train == "all" else None
     return say(run(options.rows, options.output, model=options.model, tuning=tuning, seed=options.seed))
 
