@@ -50,8 +50,9 @@ def read(path: str | Path) -> Table:
     """Read the output of a stage.
 
     Args:
-        path: data/trajectories: a row per step; data/captions: a row per distinct caption; data/preferences: a row per
-            pair, with the texts; data/reward: a row per caption and reward that has a table; data/agents: a row per
+        path: data/trajectories: a row per step, and one more for the last observation of an episode, whose action and
+            reward are NaN; data/captions: a row per distinct caption; data/preferences: a row per pair, with the texts;
+            data/reward: a row per caption and reward that has a table, of the first label set; data/agents: a row per
             update of an agent; reports: a row per evaluation episode.
 
     Raises:
