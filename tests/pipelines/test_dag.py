@@ -125,7 +125,7 @@ def defaults(section: Any) -> set[Path]:
     """Return the modules that define a section of params, those within it included: they hold its defaults."""
     models = [arg for arg in (section, *get_args(section)) if isinstance(arg, type) and issubclass(arg, Section)]
     nested = [get_args(section)] if get_args(section) else []
-    bases = [base for model in models for base in model.__mro__ if issubclass(base, Section)]
+    bases = [base for model in models for base in model.__mro__ if issubclass(base, Section) and base.model_fields]
     found = {Path(inspect.getfile(base)) for base in bases}
     for model in models:
         nested += [(field.annotation,) for field in model.model_fields.values()]

@@ -21,6 +21,7 @@ from laurel.data.preferences import STAGE, read_answers
 from laurel.data.written import written_whole
 from laurel.errors import DataError
 from laurel.feedback.keys import QuestionKeys
+from laurel.llm.prices import uncached
 from laurel.llm.responses import ResponseStore
 from laurel.llm.responses_export import Costs
 
@@ -63,11 +64,12 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
 
     def used(said: Mapping[str, Any]) -> Any:
         read, written, cached = (said[name] or 0 for name in ("input_tokens", "output_tokens", "cached_tokens"))
+        new = int(uncached(read, cached))
         return ModelUsage(
-            input_tokens=read - cached,  # as Inspect counts them
+            input_tokens=new,  # as Inspect counts them
             input_tokens_cache_read=said["cached_tokens"],
             output_tokens=written,
-            total_tokens=read + written,
+            total_tokens=new + cached + written,
             total_cost=said["cost_usd"],
         )
 

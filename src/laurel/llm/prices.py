@@ -25,6 +25,14 @@ _ENTRIES = f"Each entry has model, date, source, input and output, as in {PACKAG
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
+def uncached(input_tokens: float, cached_tokens: float) -> float:
+    """Return the input tokens that did not come from the server's cache.
+
+    Those that did are among `input_tokens`, except where they are more than these: such a server counts them apart.
+    """
+    return input_tokens - cached_tokens if cached_tokens <= input_tokens else input_tokens
+
+
 class Price(Section):
     """US dollars for a million tokens of a model."""
 
@@ -47,12 +55,10 @@ class Price(Section):
         """Return dollars.
 
         Args:
-            cached_tokens: input tokens from the server's cache. They are among `input_tokens`, except where they are
-                more than these: such a server counts them apart.
+            cached_tokens: input tokens from the server's cache, which may be among `input_tokens` (`uncached`).
         """
         cached = self.input if self.cached_input is None else self.cached_input
-        new = input_tokens - cached_tokens if cached_tokens <= input_tokens else input_tokens
-        paid = new * self.input + cached_tokens * cached + output_tokens * self.output
+        paid = uncached(input_tokens, cached_tokens) * self.input + cached_tokens * cached + output_tokens * self.output
         return paid / MILLION
 
     def of_reply(self, reply: Reply) -> float | None:
