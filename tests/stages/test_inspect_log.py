@@ -65,7 +65,8 @@ def test_each_answer_is_a_sample_with_what_was_asked(
     assert not list(Path("logs").glob(".*"))
 
 
-def test_usage_is_that_of_the_bill(project: Project, server: ChatServer) -> None:
+@pytest.mark.parametrize("cached", [3, pytest.param(10**6, id="counted apart from the input")])
+def test_usage_is_that_of_the_bill(project: Project, server: ChatServer, cached: int) -> None:
     """Answers that could not be read were left out, and cached tokens counted as Inspect counts others."""
     log = pytest.importorskip("inspect_ai.log")
 
@@ -75,7 +76,7 @@ def test_usage_is_that_of_the_bill(project: Project, server: ChatServer) -> None
             return web.json_response(completion("Hm."))
         first, second = re.findall(r'(?m)^Text [12]: "(.*)"$', asked)
         answered = completion(json.dumps({"analysis": "", "best_description": 1 if len(first) > len(second) else 2}))
-        answered["usage"]["prompt_tokens_details"] = {"cached_tokens": 3}
+        answered["usage"]["prompt_tokens_details"] = {"cached_tokens": cached}
         return web.json_response(answered)
 
     asking(project, server.url, **{"language_model.responses": "responses.db"})
@@ -86,8 +87,9 @@ def test_usage_is_that_of_the_bill(project: Project, server: ChatServer) -> None
     written = log.read_eval_log(found.name)
     assert any(len(sample.messages) > 3 for sample in written.samples)
     total = written.stats.model_usage["teacher"]
-    assert total.input_tokens + total.input_tokens_cache_read == used["input_tokens"]
-    assert total.input_tokens_cache_read == 3 * len(written.samples)
+    assert total.input_tokens_cache_read == cached * len(written.samples)
+    assert total.input_tokens == used["input_tokens"] - (total.input_tokens_cache_read if cached == 3 else 0)
+    assert total.total_tokens == total.input_tokens + total.input_tokens_cache_read + total.output_tokens
     assert total.output_tokens == used["output_tokens"]
     assert total.total_cost == pytest.approx(used["cost_usd"])
     for kind in ("input_tokens", "total_cost"):
