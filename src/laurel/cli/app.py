@@ -97,9 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         tell(f"laurel: stopped. {getattr(options, 'again', AGAIN)}")
         return INTERRUPTED
-    except (
-        Exception
-    ) as error:  # whatever it is, it is raised on; its text stays on the terminal, since pages show reasons
+    except Exception as error:  # whatever it is, it is raised on
+        # its text may be anything and stays on the terminal, since pages show reasons
         _write_reason(f"an unexpected {type(error).__name__}, whose traceback was printed")
         raise
 

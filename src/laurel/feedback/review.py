@@ -110,7 +110,7 @@ def _asked_and_passed(
     for offer in offers:
         if (known := gold.labels.get(frozenset((offer.first, offer.second)))) is None:
             asked.append(offer)
-        elif chosen == "uniform" != known.chosen:
+        elif chosen == "uniform" and known.chosen != "uniform":
             passed.setdefault(len(asked), []).append(known)
         if len(asked) == limit:
             break
