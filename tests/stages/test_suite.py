@@ -198,11 +198,12 @@ def test_accuracy_is_next_to_the_agents() -> None:
         "- Reward drawn, by J: 1 of 5 goals are met by a caption that is hand-written progress.",
         "- Reward ordered: 50% [25%, 75%] of 34 pairs of captions are in the order of hand-written progress.",
     ]
-    run["reward"] = {"judge": None, "accuracy": rates["accuracy"]}  # of an experiment with a single reward
+    # Of an experiment with a single reward:
+    run["reward"] = {"judge": None, "outcomes": 22, "unanswered": 2, "yes": 0.95, "accuracy": rates["accuracy"]}
     run["arms"]["outcome"]["rewards"] = ["answers"]
     assert (
-        "\n- Reward answers: 50% [25%, 75%] of 12 outcomes whose answer was not given are labelled right.\n"
-        in markdown_page(suite, found)
+        "\n- Reward answers: 50% [25%, 75%] of 12 outcomes whose answer was not given are labelled right; of all 20 "
+        "outcomes with an answer, 19 are labelled yes.\n" in markdown_page(suite, found)
     )
 
 

@@ -316,7 +316,11 @@ def _answers(metrics: Mapping[str, Any]) -> str:
 def _quality(reward: Mapping[str, Any]) -> str | None:
     """Describe the accuracy of answers by the environment; each method has one of these measures."""
     if reward.get("accuracy"):
-        return f"{share(reward['accuracy'])} outcomes whose answer was not given are labelled right"
+        right = f"{share(reward['accuracy'])} outcomes whose answer was not given are labelled right"
+        answers = reward["outcomes"] - reward["unanswered"]
+        return (
+            f"{right}; of all {answers:,} outcomes with an answer, {round(reward['yes'] * answers):,} are labelled yes"
+        )
     if reward.get("right_order"):
         return f"{share(reward['right_order'])} pairs of captions are in the order of hand-written progress"
     if reward.get("sensible") is not None:
