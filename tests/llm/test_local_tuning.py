@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from math import exp
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from laurel.errors import AnnotationError
 from laurel.llm import local_tuning
@@ -129,6 +131,37 @@ def test_steps_follow_the_schedule_and_losses_are_of_an_item(
     before = dict(load_local(settings).ask([request for item in items() for request in item.requests]))
     logs = [reply.logprobs[str(1 + n % 2)] for n, reply in sorted(before.items()) if isinstance(reply, Reply)]
     assert losses[0] == pytest.approx(-sum(logs) / 12, rel=1e-3), "of the base model"
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("llama", {}),
+        ("granite", {"logits_scaling": 0.1}),
+        ("cohere", {"logit_scale": 9.0}),
+        ("gemma2", {"final_logit_softcapping": 0.5, "head_dim": 16}),
+    ],
+)
+def test_what_is_learned_is_what_is_scored(tiny_llama: Path, tmp_path: Path, kind: str, own: dict[str, Any]) -> None:
+    """Also in models that scale or limit the logits of their output layer."""
+    shutil.copytree(tiny_llama, tmp_path / "model")
+    sizes = AutoConfig.from_pretrained(tiny_llama).to_dict()
+    for name in ("model_type", "architectures", "rope_parameters", "head_dim", "transformers_version"):
+        sizes.pop(name, None)
+    torch.manual_seed(0)
+    made = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**sizes, "initializer_range": 0.5, **own}))
+    made.save_pretrained(tmp_path / "model")
+    settings = HuggingFaceParams(model=str(tmp_path / "model"), device="cpu", dtype="float32")
+    requests = [request for item in items() for request in item.requests]
+    targets = [target for item in items() for target in item.targets]
+    replies, expected = dict(load_local(settings).ask(requests)), 0.0
+    for number, target in enumerate(targets):
+        reply = replies[number]
+        assert isinstance(reply, Reply)
+        assert reply.logprobs is not None
+        expected -= reply.logprobs["1" if target else "2"] / len(targets)
+    still = replace(TUNING, learning_rate=0.0, passes=1)
+    assert tune(load_model(settings), items(), still, 0, tmp_path, lambda n: None) == pytest.approx([expected], 1e-3)
 
 
 def test_answers_of_several_tokens_are_refused(tiny_llama: Path, tmp_path: Path) -> None:

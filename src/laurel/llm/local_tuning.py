@@ -21,6 +21,7 @@ from transformers import DynamicCache
 from laurel.errors import AnnotationError
 from laurel.llm.chat import ChatRequest, Failure
 from laurel.llm.judge_tuning import Tuning
+from laurel.llm.local_head import some_logits
 from laurel.llm.local_model import ADAPTER, LocalModel
 from laurel.llm.local_prompts import Prompt, PromptReader
 from laurel.llm.local_scoring import common_beginning
@@ -34,6 +35,8 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 WARM_UP = 10
 """Steps in which the learning rate rises."""
+LARGEST, PRECISION = 32, 0.02
+"""How many logits are compared with products of embeddings, and the relative difference that rounding may make."""
 
 
 class Item(NamedTuple):
@@ -74,14 +77,13 @@ def tune(
         MissingPackageError: peft is not installed.
         AnnotationError: the model has none of PROJECTIONS, or a question does not fit into it.
     """
-    groups, (first, second) = _rows(local, items)
+    groups, answers = _rows(local, items)
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "lora"))
         adapted = with_lora(local, tuning.rank, PROJECTIONS).model
     weights = {name: weight for name, weight in adapted.named_parameters() if weight.requires_grad}
     optimizer = torch.optim.AdamW(weights.values(), lr=tuning.learning_rate, weight_decay=0.0)
-    embedding = local.model.get_output_embeddings().weight
-    direction = (embedding[first].float() - embedding[second].float()).detach()
+    logit = _Logit(local, answers, next((rows[0][0].tokens for _, rows in groups), [0]))
     of_step = min(tuning.batches, max(1, len(groups)))
     per_pass = -(-sum(-(-len(rows) // tuning.batch) for _, rows in groups) // of_step)
     total = tuning.passes * per_pass
@@ -98,7 +100,7 @@ def tune(
             count = sum(len(batch) for _, batch in batches)
             for shared, batch in batches:
                 with local.plain_attention():  # its gradient is faster, too
-                    loss = _loss(local, shared, [row for rows in batch for row in rows], direction)
+                    loss = _loss(local, shared, [row for rows in batch for row in rows], logit)
                 (loss * len(batch) / count).backward()  # type: ignore[no-untyped-call]
                 sums += loss.item() * len(batch)
                 advance(len(batch))
@@ -157,7 +159,41 @@ def _steps(
         yield [batches[i] for i in order[start : start + of_step]]
 
 
-def _loss(local: LocalModel, shared: int, rows: Sequence[Row], direction: torch.Tensor) -> torch.Tensor:
+class _Logit:
+    """The logit of the first answer minus that of the second, at the last tokens of some rows.
+
+    In most models it is a product of the hidden state with a difference of two embeddings. Others scale, limit or shift
+    their logits (Granite, Cohere, Gemma 2, Phi), so they are run as a whole: what is learned must be what is scored.
+    """
+
+    def __init__(self, local: LocalModel, answers: tuple[int, int], tokens: Sequence[int]) -> None:
+        self._model, self._answers = local.model, torch.tensor(answers, device=local.device)
+        self._embedding = local.model.get_output_embeddings().weight
+        first, second = (self._embedding[answer].float().detach() for answer in answers)
+        self._direction = first - second
+        self._plain = self._is_plain(torch.tensor([list(tokens)], device=local.device))
+
+    def _is_plain(self, tokens: torch.Tensor) -> bool:
+        """Tell whether logits are products with embeddings, by the largest ones after these tokens (1, T)."""
+        with torch.inference_mode():
+            logits = self._model(input_ids=tokens).logits[0, -1].float()
+            largest = torch.cat([logits.abs().topk(min(LARGEST, len(logits))).indices, self._answers])
+            hidden = self._model.base_model(input_ids=tokens).last_hidden_state[0, -1].float()
+            products = self._embedding[largest].float() @ hidden
+        return bool((products - logits[largest]).abs().max() <= PRECISION * products.abs().max())
+
+    def __call__(self, tokens: torch.Tensor, ends: torch.Tensor, cache: DynamicCache) -> torch.Tensor:
+        """Return it (B,) for tokens (B, W) with these last positions (B,)."""
+        rows, inputs = torch.arange(len(ends)), {"input_ids": tokens, "past_key_values": cache, "use_cache": True}
+        if self._plain:
+            hidden: torch.Tensor = self._model.base_model(**inputs).last_hidden_state
+            return hidden[rows, ends].float() @ self._direction
+        with some_logits(self._model, self._answers):
+            logits: torch.Tensor = self._model(**inputs).logits[rows, ends].float()
+        return logits[:, 0] - logits[:, 1]
+
+
+def _loss(local: LocalModel, shared: int, rows: Sequence[Row], logit: _Logit) -> torch.Tensor:
     """Return the mean cross-entropy of rows that share their first tokens.
 
     Padding is on the right, where no earlier token attends to it.
@@ -173,10 +209,9 @@ def _loss(local: LocalModel, shared: int, rows: Sequence[Row], direction: torch.
     own = [row.tokens[shared:] for row in rows]
     width = max(map(len, own))
     tokens = torch.tensor([row + [0] * (width - len(row)) for row in own], device=device)
-    hidden = backbone(input_ids=tokens, past_key_values=cache, use_cache=True).last_hidden_state
-    last = hidden[torch.arange(len(rows)), torch.tensor([len(row) - 1 for row in own])]
+    found = logit(tokens, torch.tensor([len(row) - 1 for row in own]), cache)
     targets = torch.tensor([row.target for row in rows], device=device)
-    return torch.nn.functional.binary_cross_entropy_with_logits(last.float() @ direction, targets)
+    return torch.nn.functional.binary_cross_entropy_with_logits(found, targets)
 
 
 def _save(
