@@ -15,7 +15,7 @@ from single_steps import nowhere, pay, pay_captions
 from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.errors import ParamsError
+from laurel.errors import DataError, ParamsError
 from laurel.params import EnvParams, parse_params
 from laurel.params.judges import EmbeddingParams
 from laurel.params.rewards import PreferenceParams, RewardParams
@@ -48,7 +48,7 @@ def rewards_of(function: Any, texts: list[str]) -> list[float]:
 
 def make_model(*, observation: bool = False, n_features: int = 4) -> RewardModel:
     ensemble = Ensemble(n_features, (6,), size=3, seed=0).eval()
-    embeddings = np.random.default_rng(0).standard_normal((len(TEXTS), n_features)).astype(np.float32)
+    embeddings = np.resize(FakeEncoder().encode(list(TEXTS)), (len(TEXTS), n_features))
     raw = raw_rewards(ensemble, embeddings).mean(axis=0)
     normalizer = Normalizer.of(raw)
     return RewardModel(
@@ -149,7 +149,7 @@ def test_learned_is_the_table_of_the_model_and_its_score_of_the_rest(encoder: Fa
     texts = [*TEXTS, "Something new."]
     expected = model.score(FakeEncoder().encode(["Something new."]))
     assert rewards_of(function, texts)[-1] == pytest.approx(float(expected[0]))
-    assert encoder.asked == ["Something new."]
+    assert encoder.asked == [TEXTS[0], "Something new."], "a known one shows that the encoder is the same"
     assert function.unseen == 1
     rewards_of(function, [*texts, "Something newer."])
     assert (encoder.asked[-1], encoder.loaded) == ("Something newer.", 1)
@@ -240,6 +240,20 @@ def test_shuffled_labels_are_the_same_answers_given_to_other_pairs(
     assert 0.35 < agreement < 0.65
     assert np.array_equal(trained_on[1][1].p_first, shuffled.p_first)
     assert not np.array_equal(trained_on[2][1].p_first, shuffled.p_first)
+
+
+@pytest.mark.parametrize("other", ["weights", "width"])
+def test_another_encoder_than_that_of_the_training_is_refused(
+    encoder: FakeEncoder, adapter: EnvAdapter, other: str
+) -> None:
+    model = make_model()
+    wide = np.zeros((len(TEXTS), 5), dtype=np.float32)
+    model = replace(model, embeddings=wide if other == "width" else model.embeddings + np.float32(0.1))
+    function = learned(model, adapter, 0.5)
+    assert rewards_of(function, [TEXTS[1]]) == [model.rewards[1]], "what is known needs no encoder"
+    function.begin(1)
+    with pytest.raises(DataError, match=r'another sentence encoder "fake" .* "Caption 0." has another vector\. Put'):
+        rewards_of(function, ["Something new."])
 
 
 def test_shuffled_labels_pay_by_a_model_of_the_same_form(encoder: FakeEncoder, adapter: EnvAdapter) -> None:

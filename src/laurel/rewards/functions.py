@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 CONFIG, TABLE = "config.json", "captions.parquet"
 Scorer = Callable[[list[str]], FloatArray]
+SAME = 0.01
+"""Largest difference of an element of a text's unit vector that another device or precision makes."""
 
 
 @dataclass
@@ -146,11 +148,24 @@ def learned(model: RewardModel, adapter: EnvAdapter, quantile: float) -> Reward:
 
 
 def _scorer(model: RewardModel) -> Scorer:
-    """Score texts with a reward model; its encoder is loaded when the first unseen caption turns up."""
+    """Score texts with a reward model; its encoder is loaded when the first unseen caption turns up.
+
+    Raises:
+        DataError: the encoder is no longer the one that the reward was trained with.
+    """
 
     @cache
     def encoder() -> SentenceEncoder:
-        return load_encoder(model.encoder)
+        loaded = load_encoder(model.encoder)
+        if model.embeddings.size:
+            text, vector = model.texts[0], model.embeddings[0]
+            own = loaded.encode([text])[0]
+            if own.shape != vector.shape or np.abs(own - vector).max() > SAME:
+                raise DataError(
+                    f'The reward was trained with another sentence encoder "{model.encoder}" than is here now: '
+                    f'"{text}" has another vector. Put that one back, or train the reward again.'
+                )
+        return loaded
 
     return lambda texts: model.score(encoder().encode(texts).astype(np.float64))
 
