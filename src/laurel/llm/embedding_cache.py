@@ -17,7 +17,7 @@ import numpy as np
 from laurel.arrays import FloatArray
 from laurel.data.digests import digest_directory
 from laurel.errors import DataError
-from laurel.llm.encoder import load_encoder
+from laurel.llm.encoder import CHARACTERS, PACKAGED, load_encoder
 from laurel.workspace import cache_directory
 
 if TYPE_CHECKING:
@@ -50,18 +50,20 @@ def encode_cached(
     """
     from safetensors.numpy import save_file
 
-    folder = (cache or cache_directory() / "embeddings") / hashlib.sha256(
-        _identity(model, device).encode()
-    ).hexdigest()[:16]
+    identity = _identity(model, device)
+    folder = (cache or cache_directory() / "embeddings") / hashlib.sha256(identity.encode()).hexdigest()[:16]
     keys = [hashlib.sha256(text.encode()).digest()[:KEY_BYTES] for text in texts]
     wanted = {key: number for number, key in enumerate(keys)}
     vectors, known = _stored(folder, wanted, len(texts))
     missing = np.flatnonzero(~known).tolist()
-    advance(len(texts) - len(missing))
     if not missing:
+        advance(len(texts))
         return vectors
 
     encoder = load_encoder(model, device)
+    if _identity(model, device) != identity:  # loading has fetched it, or its newest revision, from the hub
+        return encode_cached(model, texts, advance, cache, device)
+    advance(len(texts) - len(missing))
     missing.sort(key=lambda number: len(texts[number]))  # so that batches have texts of similar length
     for start in range(0, len(missing), SHARE):
         numbers = missing[start : start + SHARE]
@@ -107,6 +109,21 @@ def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArr
 
 
 def _identity(model: str, device: torch.device | None) -> str:
-    """Return the identity of an encoder; that of a directory is the content of its files."""
-    own = digest_directory(Path(model), ()) if Path(model).is_dir() else model
+    """Return the identity of an encoder: the content of a directory's files, or a name with the hub's commit."""
+    own = model
+    if Path(model).is_dir():
+        own = digest_directory(Path(model), ())
+    elif model not in (PACKAGED, CHARACTERS) and (commit := _commit(model)):
+        own = f"{model}@{commit}"
     return own if device is None or device.type == "cpu" else f"{own} on {device.type}"
+
+
+def _commit(name: str) -> str | None:
+    """Return the commit of a model in the hub's cache on this machine; None if it is not there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except ValueError:  # it cannot be a name on the hub
+        return None
+    return Path(found).parent.name if isinstance(found, str) else None
