@@ -313,7 +313,10 @@ def test_a_diverging_run_is_reported(tmp_path: Path) -> None:
         ("DQN", "Pendulum-v1", {}, r"DQN acts in Discrete spaces, .* Box"),
         ("SAC", None, {"kwargs": {"gama": 0.9}}, r'SAC takes no gama, but .*Did you mean "gamma"\?'),
         ("SAC", None, {"kwargs": {"train_freq": "often"}}, r"train_freq is \"often\", but must be a whole number"),
-        ("SAC", None, {"kwargs": {"train_freq": [1, "often"]}}, r"SAC cannot be made with these arguments"),
+        ("SAC", None, {"kwargs": {"train_freq": [1, "often"]}}, r"train_freq is .*, but must be .*\[1, episode\]"),
+        ("SAC", None, {"kwargs": {"train_freq": [0, "step"]}}, r"train_freq is .*, but must be .*, 1 or more"),
+        ("SAC", None, {"kwargs": {"train_freq": [1, "episode"]}}, r"agent\.sb3\.n_envs is 2\. Set that to 1"),
+        ("SAC", None, {"kwargs": {"batch_size": [32]}}, r"batch_size is .*, but must be a whole number, such as 256"),
         (
             "SAC",
             None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -90,13 +90,16 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
     made, name = algorithm_class(settings.algorithm), settings.algorithm
     _check_space(name, action_space)
     known = inspect.signature(made.__init__).parameters
-    for key in settings.kwargs:
+    for key, value in settings.kwargs.items():
         if key not in known or key == "self":
             allowed = sorted(set(known) - set(RESERVED) - {"self"})
             raise ParamsError(
                 f"agent.sb3.kwargs: {name} takes no {key}, but {', '.join(allowed)}.{closest(key, allowed)}"
             )
-        _check_value(key, settings.kwargs[key], known[key].default)
+        if key == "train_freq" and isinstance(value, list):
+            _check_frequency(value, settings.n_envs)
+        else:
+            _check_value(key, value, known[key].default)
     if settings.noise and "action_noise" not in known:
         raise ParamsError(
             f"agent.sb3.noise is {settings.noise}, but {name} does not support action noise. Set it to 0."
@@ -130,13 +133,13 @@ def _check_value(key: str, value: Any, default: Any) -> None:
     match default:
         case bool():
             allowed, fits = "true or false", isinstance(value, bool)
-        case int():  # a list is a number with a unit, such as train_freq: [1, episode]
-            allowed, fits = "a whole number", isinstance(value, int | list) and not isinstance(value, bool)
+        case int():
+            allowed, fits = "a whole number", isinstance(value, int) and not isinstance(value, bool)
         case float():
             allowed, fits = "a number", isinstance(value, int | float) and not isinstance(value, bool)
         case _:
             return
-    if fits and not isinstance(value, list):
+    if fits:
         if key in COUNTS:
             allowed, fits = "1 or more", value >= 1
         elif key in POSITIVE:
@@ -146,6 +149,25 @@ def _check_value(key: str, value: Any, default: Any) -> None:
     if not fits:
         raise ParamsError(
             f"agent.sb3.kwargs: {key} is {shown(value)}, but must be {allowed}, such as {shown(default)}."
+        )
+
+
+def _check_frequency(value: Sequence[Any], n_envs: int) -> None:
+    """Raise ParamsError for a number of steps or episodes between updates that Stable-Baselines3 refuses, which it does
+    only when training begins.
+    """
+    match value:
+        case [int(number), "step" | "episode"] if number >= 1 and not isinstance(number, bool):
+            pass
+        case _:
+            raise ParamsError(
+                f"agent.sb3.kwargs: train_freq is {shown(value)}, but must be a whole number of steps, 1 or more, or "
+                "such a number with its unit, [1, step] or [1, episode]."
+            )
+    if value[1] == "episode" and n_envs > 1:
+        raise ParamsError(
+            f"agent.sb3.kwargs: train_freq is {shown(value)}, but updates after whole episodes need a single "
+            f"environment, and agent.sb3.n_envs is {n_envs}. Set that to 1, or count steps."
         )
 
 
