@@ -18,6 +18,7 @@ from laurel.params.arm_infos import ArmInfo
 ACTORS = {
     "rule": ArmInfo("rule", "baseline", "the actor cautious, never trained", trained=False),
     "best": ArmInfo("best", "bound", "the actor optimal, never trained", trained=False),
+    "omni": ArmInfo("omni", "method", "tasks by interest", draws_tasks=True),
 }
 
 
@@ -75,6 +76,19 @@ def test_speed_counts_if_final_returns_are_equal():
     assert "In the end no difference from extrinsic and random_reward was shown." in text
     assert "While training (area under the learning curve) it returned more than extrinsic and random_reward." in text
     assert said(preference=slow, extrinsic=quick)[0] == "worse"
+
+
+def test_what_returned_on_other_tasks_while_training_is_not_compared():
+    """An agent that practises easy tasks returns more while training than one that practises all."""
+    found = metrics_of(omni=arm(around(0.95), around(0.8)), extrinsic=arm(around(0.95), around(0.3)))
+    assert found["comparisons"]["omni"]["extrinsic"].keys() == {"return"}
+    told = headline(found)
+    assert told.verdict == "unclear"
+    assert "While training" not in " ".join(told.sentences)
+    assert "curriculum chose the tasks of omni: the return while training is over these tasks, and is not" in legend(
+        found
+    )
+    assert "curriculum" not in legend(metrics_of(preference=arm(around(0.95)), extrinsic=arm(around(0.3))))
 
 
 def test_ahead_by_one_measure_and_behind_by_another_is_no_verdict():

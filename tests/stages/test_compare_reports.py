@@ -39,6 +39,7 @@ def report(
     own_files: dict[str, str] | None = None,
     steps: int = 1000,
     fewer: dict[str, int] | None = None,
+    draws_tasks: bool = False,
     **changes: Any,
 ) -> Path:
     """Write what evaluate does of a report: each arm's seeds return about as much."""
@@ -63,7 +64,7 @@ def report(
             for s in SEEDS
         ]
     )
-    infos = [ArmInfo(arm, "method", arm, ("preference",)) for arm in returns]
+    infos = [ArmInfo(arm, "method", arm, ("preference",), draws_tasks=draws_tasks) for arm in returns]
     summary = summarise(results, curves, infos, success_threshold=0.9, reward_threshold=None, draws=100, seed=0)
     with output_directory(place, stage="evaluate", params={**PARAMS, **changes}) as out:
         results.to_parquet(out.path / "results.parquet")
@@ -103,6 +104,15 @@ def test_an_arm_whose_name_pandas_takes_for_a_missing_value_is_tested_in_both_me
     names = ("None", "NA", "nan")
     a, b = (report(tmp_path / folder, dict.fromkeys(names, mean)) for folder, mean in (("a", 0.1), ("b", 0.9)))
     assert compare(a, b).tests == 2 * len(names)
+
+
+def test_while_training_an_arm_with_a_curriculum_is_not_tested(tmp_path: Path) -> None:
+    a, b = report(tmp_path / "a", {"preference": 0.2}), report(tmp_path / "b", {"preference": 0.9}, draws_tasks=True)
+    for found in (compare(a, b), compare(b, a)):
+        (row,) = found.arms[1]
+        assert row[-2:] == ["-", "-"], "its returns are over the tasks that it drew"
+        assert row[-4] != "-"
+        assert found.tests == 1
 
 
 def test_settings_of_an_arm_that_differ_are_listed(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from laurel.data.directory import Output
 from laurel.errors import DataError
 from laurel.evaluation.episode import Moment
 from laurel.params import TrackingParams
+from laurel.params.resolved_arms import Arm
 from laurel.params.training import AgentParams
 from laurel.pool import Job
 from laurel.rewards.model import RewardModel
@@ -103,6 +104,24 @@ def test_metrics(finished: Project) -> None:
     assert -1 <= reward["kendall_tau_vs_return"] <= 1
     text = (finished.path / "reports/metrics.json").read_text()
     assert not re.search(r"NaN|Infinity", text), "other programs read it, too"
+
+
+def test_an_arm_whose_tasks_a_curriculum_chose_is_not_compared_while_training(
+    project: Project, undrawn: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Arm, "draws_tasks", property(lambda arm: arm.name == "preference"))
+    looked_for: list[Sequence[str]] = []
+    monkeypatch.setattr("laurel.stages.reward_warnings.hacked", lambda _, arms, *__: looked_for.append(arms) or [])
+    monkeypatch.setattr("laurel.evaluation.statistics.WINDOW", 1)
+    project.run("evaluate")
+    metrics = read_json(project.path / "reports/metrics.json")
+    assert {over: set(found) for over, found in metrics["comparisons"]["preference"].items()} == {
+        "extrinsic": {"return"},
+        "random_policy": {"return"},
+    }
+    reached = {name: entry["steps_to_threshold"] is not None for name, entry in metrics["arms"].items()}
+    assert reached == {"extrinsic": True, "preference": False, "random_policy": False}
+    assert looked_for == [[]], "harder tasks look like reward hacking"
 
 
 def test_metrics_are_those_of_the_episodes(finished: Project) -> None:

@@ -13,6 +13,8 @@ from laurel.params.arm_infos import ArmInfo
 Group = Literal["baseline", "ours", "control", "contender", "bound", "untrained"]
 """Groups of arms that share a style in figures and are listed together. ours: the main arm and methods paid the same
 rewards; contender: other methods; untrained: actors that are neither trained nor methods."""
+DRAWS_TASKS = "draws_tasks"
+"""Key of arms in metrics.json, which only those have whose tasks a curriculum chose."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 
@@ -53,11 +55,24 @@ def comparisons_of(arms: Sequence[ArmInfo]) -> list[tuple[str, str]]:
 def arms_of(metrics: Mapping[str, Any]) -> tuple[ArmInfo, ...]:
     """Return the arms that metrics.json holds, in order."""
     return tuple(
-        ArmInfo(name, entry["role"], entry["label"], tuple(entry["rewards"]), trained=bool(entry["env_steps"]))
+        ArmInfo(
+            name,
+            entry["role"],
+            entry["label"],
+            tuple(entry["rewards"]),
+            trained=bool(entry["env_steps"]),
+            draws_tasks=draws_tasks(entry),
+        )
         for name, entry in ((name, metrics["arms"][name]) for name in metrics["order"])
     )
 
 
 def described(arm: ArmInfo) -> dict[str, Any]:
     """Return an arm's entries of metrics.json besides its results."""
-    return {"role": arm.role, "label": arm.label, "rewards": list(arm.rewards)}
+    own = {DRAWS_TASKS: True} if arm.draws_tasks else {}
+    return {"role": arm.role, "label": arm.label, "rewards": list(arm.rewards), **own}
+
+
+def draws_tasks(entry: Mapping[str, Any]) -> bool:
+    """Whether a curriculum chose an arm's tasks while it was trained, by its entry in metrics.json."""
+    return bool(entry.get(DRAWS_TASKS))

@@ -57,8 +57,8 @@ def summarise(
     Returns:
         `order`, in which arms are shown. `arms`: the role, label and rewards of each, the `return` and `success` of
         fresh episodes and the `area` under the learning curve, each as `estimate` gives it, how many seeds `solved` the
-        task, `steps_to_threshold` (unknown where no agent finished WINDOW episodes), `env_steps`, `episodes` and
-        `seeds`; what does not apply or is unknown is None. `comparisons`, as
+        task, `steps_to_threshold` (unknown where no agent finished WINDOW episodes, or where a curriculum chose the
+        tasks), `env_steps`, `episodes` and `seeds`; what does not apply or is unknown is None. `comparisons`, as
         `laurel.evaluation.comparison.compare_arms` gives them, of `return` and `area`.
 
     Raises:
@@ -94,7 +94,9 @@ def summarise(
             "area": estimate(area, *bounds, draws=draws, seed=seed) if len(runs) else None,
             "solved": None if threshold is None else solved(of_arm[measure].to_numpy(dtype=np.float64), threshold),
             "steps_to_threshold": (
-                steps_to_threshold(runs, column, threshold) if threshold is not None and timed and len(runs) else None
+                steps_to_threshold(runs, column, threshold)
+                if threshold is not None and timed and len(runs) and not info.draws_tasks
+                else None
             ),
             "env_steps": int(runs["env_steps"].max()) if len(runs) else 0,
             "episodes": int((results["arm"] == arm).sum()),

@@ -10,7 +10,7 @@ from typing import Any
 from laurel.data.json_file import read_json
 from laurel.envs.base import PROGRESSION
 from laurel.errors import DataError
-from laurel.evaluation.arms import arms_of, main_of
+from laurel.evaluation.arms import arms_of, draws_tasks, main_of
 from laurel.evaluation.formats import (
     NONE,
     Table,
@@ -298,6 +298,11 @@ def legend(metrics: Mapping[str, Any]) -> str:
         sentences.append(
             "Return while training: the mean of the learning curve (the area under it) from the first 50 episodes on; "
             "a point is the mean of the last 50 to 100 episodes, or of fewer at the end of a short training."
+        )
+    if own := [name for name in metrics["order"] if draws_tasks(arms[name])]:
+        sentences.append(
+            f"While training, a curriculum chose the tasks of {', '.join(own)}: the return while training is over "
+            "these tasks, and is not compared."
         )
     if any((arm["steps_to_threshold"] or {}).get("ci95") for arm in arms.values()):
         sentences.append(

@@ -24,6 +24,9 @@ class ArmInfo:
     rewards: tuple[str, ...] = ()
     """Names of its rewards besides the environment's."""
     trained: bool = True
+    draws_tasks: bool = False
+    """Whether a curriculum chooses its tasks while it is trained: its learning curve is then over these, and cannot be
+    compared with others'."""
 
 
 def arm_infos(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> tuple[ArmInfo, ...]:

@@ -33,6 +33,11 @@ class Arm:
     def trained(self) -> bool:
         return self.actor is None
 
+    @property
+    def draws_tasks(self) -> bool:
+        """Whether a curriculum chooses its tasks while it is trained."""
+        return self.trained and self.agent.curriculum is not None
+
 
 def resolve_arms(
     arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams], shaping: ShapingParams, agent: AgentParams

@@ -13,6 +13,7 @@ from laurel.console import printable
 from laurel.data.manifest import checked_manifest
 from laurel.data.simulated import on_simulated
 from laurel.errors import DataError
+from laurel.evaluation.arms import draws_tasks
 from laurel.evaluation.comparison import compare as compared
 from laurel.evaluation.comparison import holm
 from laurel.evaluation.formats import NONE, Table, aligned, p_value
@@ -201,7 +202,12 @@ def _arms(a: Report, b: Report) -> tuple[Table, int]:
 def _tests(a: Report, b: Report, arm: str) -> dict[str, dict[str, Any]]:
     """Return measure -> how the seeds of B's arm compare with those of A's; empty if one has no such arm."""
     scores = [_scores(report, arm) for report in (b, a)]
-    return {measure: compared(scores[0][measure], scores[1][measure]) for measure in scores[0] if measure in scores[1]}
+    own_tasks = any(draws_tasks(report.metrics["arms"].get(arm, {})) for report in (a, b))
+    return {
+        measure: compared(scores[0][measure], scores[1][measure])
+        for measure in scores[0]
+        if measure in scores[1] and not (measure == "area" and own_tasks)
+    }
 
 
 def _scores(report: Report, arm: str) -> dict[str, Any]:

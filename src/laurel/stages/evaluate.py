@@ -155,7 +155,7 @@ class _Subject:
             manifests,
             context.adapter,
             arms,
-            arm_infos(sections["arms"], rewards),
+            [replace(info, draws_tasks=arms[info.name].draws_tasks) for info in arm_infos(sections["arms"], rewards)],
             Evaluation(sections["seed"], context, sections["evaluate"], made_from, watched),
             _agents(arms.values(), inputs["agents"], manifests["agents"]),
             StoredRewards.read(inputs["reward"]),

@@ -35,9 +35,12 @@ LOOKED_AT, LOOKED_AT_STEPS, SHOWN_EPISODES = 8, 500, 3
 def hacked_arms(
     evaluation: Evaluation, arms: Mapping[str, Arm], agents: Path, curves: pd.DataFrame, results: pd.DataFrame
 ) -> tuple[list[Hacked], Usage]:
-    """Find arms whose agents earn more and do worse, with episodes to look at, and what it took to play these."""
+    """Find arms whose agents earn more and do worse, with episodes to look at, and what it took to play these.
+
+    Arms whose tasks a curriculum chose are skipped: harder tasks, with more captions, look the same.
+    """
     bounds = return_range(curves, results)
-    paid = [arm.name for arm in arms.values() if arm.reward and arm.shaping.form == "bonus"]
+    paid = [arm.name for arm in arms.values() if arm.reward and arm.shaping.form == "bonus" and not arm.draws_tasks]
     accounts: list[Mapping[str, Any]] = []
     found = [
         replace(one, episodes=_to_look_at(evaluation, arms[one.arm], agents, one, accounts))
