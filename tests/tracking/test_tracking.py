@@ -241,6 +241,19 @@ def test_many_and_long_parameters(database: str, tmp_path: Path) -> None:
     assert set(logged_params) == set(flatten(params.dump()))
 
 
+def test_names_that_mlflow_does_not_allow(database: str, tmp_path: Path) -> None:
+    """An environment's measures and arguments may have any name."""
+    params = make_params(env={"id": ENV_ID, "kwargs": {"share (%)": 1}})
+    output = Output(tmp_path)
+    with Tracker(params, "collect", {}, output).stage_run() as run:
+        assert run is not None
+        run.log_metrics({"further.gold (coins).mean": 2.0, "a//b": 1.0, "/a": 3.0})
+    assert not output.run_notes
+    data = MlflowClient(database).get_run(run.id).data
+    assert data.params["env.kwargs.share ___"] == "1"
+    assert data.metrics == {"further.gold _coins_.mean": 2.0, "a__b": 1.0, "_a": 3.0}
+
+
 def test_an_input_that_was_not_tracked_has_no_run_to_refer_to(database: str, tmp_path: Path) -> None:
     with output_directory(tmp_path / "trajectories", stage="collect", params={}):
         pass

@@ -353,7 +353,7 @@ def _track(
     of_run = {"seconds": facts.stage_seconds, "usage": facts.usage}
     numbers = {k: v for k, v in {**flatten(metrics), **flatten(of_run)}.items() if isinstance(v, int | float)}
     tracked.log_params({"verdict": metrics["headline"]["verdict"]})
-    tracked.log_metrics({key.replace("@", "_"): float(value) for key, value in numbers.items()})
+    tracked.log_metrics({key: float(value) for key, value in numbers.items()})
     for name in (METRICS, REPORT, RUN_PAGE, RESULTS):
         tracked.log_file(path / name)
     final = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -61,7 +62,7 @@ class Run:
         """Log parameters in few requests."""
         from mlflow.entities import Param
 
-        params = [Param(key, str(value)) for key, value in values.items()]
+        params = [Param(loggable(key), str(value)) for key, value in values.items()]
         for start in range(0, len(params), PARAMS_BATCH):
             self.client.log_batch(self.id, params=params[start : start + PARAMS_BATCH])
 
@@ -82,7 +83,7 @@ class Run:
 
         now = time.time()
         metrics = [
-            Metric(key, float(value), milliseconds(clock(step) if clock else now), step)
+            Metric(loggable(key), float(value), milliseconds(clock(step) if clock else now), step)
             for step, values in points
             for key, value in values.items()
             if value is not None
@@ -201,6 +202,18 @@ class Run:
 def registered(model: str) -> str:
     """Return a model's name in a form that the registry accepts."""
     return re.sub("[/:]", ".", model)
+
+
+def loggable(name: str) -> str:
+    """Return the name of a metric or parameter in a form that MLflow takes: other characters become underscores.
+
+    An environment's measures and its arguments may have any name; one that is refused would end the whole logging.
+
+    >>> loggable("further.share (in %)"), loggable("a//b"), loggable("success in laurel/Maze-v0: 5")
+    ('further.share _in __', 'a__b', 'success in laurel/Maze-v0: 5')
+    """
+    found = re.sub(r"[^\w.\- :/]", "_", name)
+    return found if posixpath.normpath(found) == found and not found.startswith("/") else found.replace("/", "_")
 
 
 def allowed(alias: str) -> str:
