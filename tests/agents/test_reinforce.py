@@ -42,7 +42,7 @@ def test_returns_agree_with_the_sum(reward: list[float], after: float, gamma: fl
 @pytest.mark.parametrize("norm", [100.0, 0.05])
 def test_the_gradient_is_that_of_log_probabilities_times_what_they_led_to(kind: type[Probe], norm: float) -> None:
     """Over three rollouts, so that episodes begin in one and end in another; some are cut short."""
-    params = SMALL.model_copy(update={"n_steps": 3, "max_grad_norm": norm, "entropy_coef": 0.1})
+    params = SMALL.model_copy(update={"n_steps": 4, "max_grad_norm": norm, "entropy_coef": 0.1})
     learner, envs = make(probe(kind, limit=2), params)
     rng, observation, steps = np.random.default_rng(0), envs.reset(), []
     for _ in range(3):
