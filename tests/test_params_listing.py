@@ -37,6 +37,8 @@ def test_every_parameter_is_listed_with_a_sentence() -> None:
         ("collect.policies[].path", "path or null, default null"),
         ("annotate.openai.model", "text, required"),
         ("pipeline.resources.NAME.memory", "text or null, default null"),
+        ("agent.grpo.stop", r'text, default "\"\n"'),
+        ("rewards.outcome.examples[].why", 'text, default ""'),
     ],
 )
 def test_types_ranges_and_defaults(name: str, line: str) -> None:

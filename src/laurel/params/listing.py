@@ -143,4 +143,5 @@ def _range(field: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    plain = isinstance(value, str) and value == value.strip() != ""  # spaces and line breaks would not be seen
+    return value if plain else json.dumps(value)
