@@ -252,6 +252,12 @@ def test_the_status_in_words() -> None:
         ({"level_file": 5}, "level_file is 5; it must be a text."),
         ({"ends": "no"}, "ends is 'no'; it must be true or false."),
         ({"processes": "2"}, "processes is '2'; it must be a whole number."),
+        ({"processes": 0}, "processes is 0; it must be at least 1."),
+        (
+            {"pays": 50},
+            "pays has no effect on the task score, which has no target. Leave it out, or set task to stairc",
+        ),
+        ({"task": "gold", "ends": False}, "ends has no effect on the task gold"),
         ({"task": "level", "level": "x"}, "level is 'x'; it must be a whole number."),
         ({"task": "level", "level": 1}, "level is 1; it must be at least 2, and only the tasks level and descend"),
         ({"task": "gold", "level": 3}, "level is 3; it must be at least 2, and only the tasks level and descend"),

@@ -48,9 +48,7 @@ class Games:
     """
 
     def __init__(self, number: int, processes: int = 1, **options: Any) -> None:
-        check_types({"processes": processes})
-        if processes < 1:
-            raise EnvError(f"NetHack: processes is {processes}; it must be at least 1.")
+        _check_processes(processes)
         self._games = Divided(number, processes, options)
         self.games, self._seen = self._games.here, self._games.seen
         self._x, self._y = (self._seen["blstats"][:, place] for place in (X, Y))
@@ -108,6 +106,12 @@ class Games:
         self._games.close()
 
 
+def _check_processes(processes: int) -> None:
+    check_types({"processes": processes})
+    if processes < 1:
+        raise EnvError(f"NetHack: processes is {processes}; it must be at least 1.")
+
+
 @cache
 def _around(crop: int) -> npt.NDArray[np.int16]:
     """Return for each square of a map (1659,) the squares around it (crop * crop); those outside map to the last, dark
@@ -138,7 +142,8 @@ class NetHack(gym.Env[Row, np.int64]):
     def __init__(
         self, *, status_in_words: bool = False, render_mode: str | None = None, processes: int = 1, **options: Any
     ) -> None:
-        check_types({"status_in_words": status_in_words, "processes": processes})  # processes: of its vector form
+        check_types({"status_in_words": status_in_words})
+        _check_processes(processes)  # of its vector form, which is made only when a run has begun
         self.render_mode, self.status_in_words = render_mode, status_in_words
         self.games = Games(1, **options)
         self.observation_space = _space(self.games.size)

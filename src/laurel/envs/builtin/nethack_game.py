@@ -115,7 +115,7 @@ class Game:
         eat: how "What do you want to eat? [fg or ?*]" is answered. "raw": by the actions' keys, as in NLE, which seldom
             are letters of food, and the question stays open until "more". "first": "go northwest", whose key is y,
             eats the first item listed, and any other action closes the question, as in Motif.
-        pays: reward for reaching the target in tasks that have one: 1, as in NLE, or 50, as in Motif.
+        pays: reward for reaching the target, in tasks that have one (REACHED): 1, as in NLE, or 50, as in Motif.
         ends: whether reaching it ends the episode; False: it is rewarded once and the game continues, as in Motif's
             tasks named Continual, for agents that are rewarded for captions only.
         seen: arrays that the game writes observations into, by NLE's names; None: new ones.
@@ -163,6 +163,11 @@ class Game:
             raise EnvError(f"NetHack: {no_such('value of eat', str(eat), allowed)}.")
         if not pays > 0:
             raise EnvError(f"NetHack: pays is {pays}; it must be above 0.")
+        if task in SCORED and (pays != 1 or not ends):
+            raise EnvError(
+                f"NetHack: {'ends' if pays == 1 else 'pays'} has no effect on the task {task}, which has no target. "
+                f"Leave it out, or set task to {', '.join(REACHED[:-1])} or {REACHED[-1]}."
+            )
         self.task, self.crop, self._games, self._eat_first = task, crop, games, eat == "first"
         self.level, self.pays, self.ends = _LEVELS.get(task, 0) if level is None else level, pays, ends
         self.penalty_step = (-0.01 if task in SCORED else 0.0) if penalty_step is None else penalty_step
