@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from laurel.agents.algorithms import algorithm_of
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator_kind import kind_of
 from laurel.llm import smollm2
 from laurel.params import Params
+from laurel.params.algorithms import AlgorithmParams
 from laurel.params.annotation import AnnotateParams
-from laurel.pipelines.machines import annotators_of, machine_of, models_of, samples_by_server
+from laurel.params.rewards import method_of
+from laurel.pipelines.machines import ON_TRAINERS_MACHINE, annotators_of, machine_of, models_of, samples_by_server
 from laurel.pipelines.template import Spec, tasks
 
 
@@ -26,11 +30,16 @@ class Needs:
 NOTHING = Needs()
 
 
-def needed(spec: Spec, params: Params) -> dict[str, Needs]:
-    """Return what each image must have for the steps that run in it."""
+def needed(spec: Spec, params: Params, adapter: EnvAdapter | None = None) -> dict[str, Needs]:
+    """Return what each image must have for the steps that run in it.
+
+    Args:
+        adapter: of the environment; None where it is not installed here.
+    """
     found: dict[str, Needs] = {}
     for task in tasks(spec):
-        packages = packages_of(annotators_of(params, task.name))
+        packages = (*(adapter.packages if adapter else ()), *fitting_packages(params, task.name))
+        packages = (*packages, *packages_of(annotators_of(params, task.name)))
         if samples_by_server(params, task.name):
             packages = (*packages, "vllm")
         if smollm2.NAME in models_of(params, task.name):
@@ -39,6 +48,17 @@ def needed(spec: Spec, params: Params) -> dict[str, Needs]:
         every = tuple(dict.fromkeys([*before.packages, *packages]))
         found[task.image] = Needs(before.cuda or task.machine.accelerators > 0, every)
     return found
+
+
+def fitting_packages(params: Params, step: str) -> Iterator[str]:
+    """Yield the packages for the training of agents and rewards; the step `plan` checks that its image has them all."""
+    if step in ("plan", "evaluate", *ON_TRAINERS_MACHINE):
+        for settings in (arm.agent.settings for arm in params.resolved_arms.values() if arm.trained):
+            if isinstance(settings, AlgorithmParams):  # those of Stable-Baselines3 are in every image
+                yield from algorithm_of(settings).packages
+    if step in ("plan", "train-reward"):
+        for reward in params.rewards.values():
+            yield from method_of(reward).packages
 
 
 def packages_of(voters: Iterable[AnnotateParams]) -> tuple[str, ...]:

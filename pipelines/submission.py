@@ -119,7 +119,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         title=f"{NAME} {params.env.id}"[:128],
         labels={"laurel-version": _label(__version__), "env": _label(params.env.id)},
         cluster_secrets=cluster_secrets,
-        images=needed(spec, params),
+        images=needed(spec, params, adapter),
         remarks=found.remarks,
     )
 

@@ -43,6 +43,11 @@ class Algorithm(ABC, Generic[Settings]):
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Python packages that it needs and that images contain only if built with them."""
+        return ()
+
     def check(self, adapter: EnvAdapter) -> None:
         """Refuse an environment that it cannot learn in; actions may be Discrete or a flat Box.
 

@@ -156,6 +156,8 @@ class EnvAdapter:
     """Constructor argument of the environment that sets its episode length limit."""
     tasks: tuple[str, ...] = ()
     """Task names, indexed by the last number of a packed observation; () if there is only one task."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Python packages of the environment that images contain only if built with them."""
     texts: ClassVar[bool] = False
     """Whether observations and actions are texts, packed as in `laurel.envs.builtin.completions`."""
 

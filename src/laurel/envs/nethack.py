@@ -87,6 +87,7 @@ class NetHackAdapter(EnvAdapter):
     """Messages are numbered by first occurrence."""
 
     ids = ("laurel/NetHack-v*",)
+    packages = ("nle",)
     description = (
         "NetHack, a game of exploring a dungeon. The agent walks and runs in eight directions, goes up and down "
         "stairs, waits, kicks, eats and searches. It meets monsters, finds gold, food and things to use, and gets "

@@ -251,6 +251,11 @@ class Method(ABC, Generic[Own]):
         """The language model that `fit` trains or loads in its own process, if any."""
         return None
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Python packages that `fit` needs and that images contain only if built with them."""
+        return ()
+
     def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         """Return a sentence on why this reward cannot be made here, in which case its arms are left out.
 

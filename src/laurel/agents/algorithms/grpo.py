@@ -22,12 +22,16 @@ class GroupAlgorithm(Algorithm[Settings]):
 
     learner_class = "laurel.agents.groups:GroupLearner"
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return ("trl", "peft")
+
     def check(self, adapter: EnvAdapter) -> None:
         from laurel.llm.local_model import check_installed
 
         self._sizes(adapter)
-        need("trl")
-        need("peft")
+        for package in self.packages:
+            need(package)
         check_installed(HuggingFaceParams(model=self.settings.model))
 
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:

@@ -23,13 +23,17 @@ class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
     Params = LanguageActorParams
     learner_class = "laurel.agents.language_model.learner:LanguageModelLearner"
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return ("trl", "peft")
+
     def check(self, adapter: EnvAdapter) -> None:
         from laurel.agents.language_model.chain import chain_settings, make_chain
         from laurel.llm.local_model import check_installed
 
         settings = self.settings
         make_chain(chain_settings(settings), self.move_names(adapter), adapter.max_moves)
-        for package in ("peft", "trl"):
+        for package in self.packages:
             need(package)
         if settings.model != TINY:
             check_installed(HuggingFaceParams(model=settings.model))

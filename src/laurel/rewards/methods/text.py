@@ -64,6 +64,10 @@ class Text(Method[TextParams]):
     def trained_model(self) -> str:
         return self.settings.model
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return ("trl",) if self.settings.train == "all" and self.settings.path is None else ()
+
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         return self.settings.judge
 
