@@ -40,7 +40,15 @@ def read_text(path: Path, most: int) -> str:
     Raises:
         UnfitFileError: it is not text in UTF-8.
     """
-    content = read_bytes(path, most)
+    return decoded(read_bytes(path, most))
+
+
+def decoded(content: bytes) -> str:
+    """Return the text of a file's content, with line breaks as Python has them.
+
+    Raises:
+        UnfitFileError: it is not text in UTF-8.
+    """
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -89,21 +89,25 @@ def _fit(options: argparse.Namespace) -> int:
 
 def _score(options: argparse.Namespace) -> int:
     from laurel.rewards.text import TextReward
-    from laurel.textfile import UnfitFileError, read_text
+    from laurel.textfile import UnfitFileError, decoded, read_text
 
     if bool(options.texts) == bool(options.file):
         raise ParamsError("laurel reward score: give texts, or --file with one text per line.")
     texts: list[str] = options.texts
     if options.file:
         try:
-            content = sys.stdin.read() if str(options.file) == "-" else read_text(options.file, 1_000_000_000)
+            # Python's own decoding of standard input depends on the locale
+            standard = str(options.file) == "-"
+            content = decoded(sys.stdin.buffer.read()) if standard else read_text(options.file, 1_000_000_000)
         except UnfitFileError as error:
             raise DataError(f"{options.file}: {error}") from None
-        except UnicodeDecodeError:
-            raise DataError(f"{options.file}: is not text in UTF-8.") from None
         except OSError as error:
             raise DataError(f"{options.file}: cannot be read ({error.strerror}).") from None
+        content = content.removeprefix("\ufeff")
         texts = [line for line in content.split("\n") if line.strip()]  # splitlines also divides at U+2028 and the like
+    for text in texts:
+        if text != text.encode(errors="ignore").decode():  # bytes of a command line that are no text
+            raise DataError(f'laurel reward score: "{printable(text)}" is not text in UTF-8.')
     scores = TextReward.load(options.reward).score(texts)
     return say("".join(f"{score:+.4f}  {printable(text)}\n" for score, text in zip(scores, texts, strict=True)))
 
