@@ -163,6 +163,7 @@ def test_a_model_in_a_directory(tiny: Path) -> None:
         ("a//b", "Repo id must"),
         ("/no/such/directory", "there is no such directory"),
         ("./no/such/directory", "there is no such directory"),
+        ("smollm2", "it is a chat model, of which a reward model of texts is made by --train all"),
     ],
 )
 def test_an_unknown_name(name: str, reason: str, capfd: pytest.CaptureFixture[str]) -> None:

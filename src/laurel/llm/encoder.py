@@ -22,6 +22,7 @@ from laurel.arrays import FloatArray
 from laurel.console import tell
 from laurel.errors import AnnotationError, first_line
 from laurel.llm.damage import damaged
+from laurel.llm.smollm2 import NAME as SMOLLM2
 
 if TYPE_CHECKING:
     import torch
@@ -146,9 +147,16 @@ class CharacterEncoder(SentenceEncoder):
 
 
 def check_directory(name: str) -> None:
-    """Raise AnnotationError if a sentence encoder's name is a directory that does not exist."""
-    if name.startswith(("/", ".", "~")) and not Path(name).is_dir():
+    """Raise AnnotationError if a sentence encoder's name is a directory that does not exist, or the chat model's."""
+    if Path(name).is_dir():
+        return
+    if name.startswith(("/", ".", "~")):
         raise _not_loaded(name, "there is no such directory")
+    if name == SMOLLM2:
+        raise _not_loaded(
+            name,
+            "it is a chat model, of which a reward model of texts is made by --train all (rewards.text.train: all)",
+        )
 
 
 def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncoder:
