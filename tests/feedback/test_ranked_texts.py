@@ -56,6 +56,10 @@ def test_own_tasks_repeat_no_caption_of_an_environment() -> None:
     [
         (("- The kite is far up.", "- []"), "tasks[0].worst_to_best[2] is empty, but must have at least one entry."),
         (("The kite is far up.", "The kite is low and sinks."), 'ranks "The kite is low and sinks." twice; keep one'),
+        (
+            ("- The kite is far up.", "- 3"),
+            "worst_to_best[2] is 3, but must be a text or a list of texts that are equally",
+        ),
         (("goal: The kite climbs.", "aim: The kite climbs."), "goal"),
     ],
 )

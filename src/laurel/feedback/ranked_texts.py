@@ -17,13 +17,15 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.feedback.known_answers import Subject, across_levels, drawing
 from laurel.params.fields import Section, distinct, filled
-from laurel.params.file import read_mapping, sentences
+from laurel.params.file import read_mapping, sentences, shown
 
 OWN = Path(__file__).with_suffix(".yaml")
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 
 
 def _listed(texts: object) -> object:
+    if not isinstance(texts, str | list | tuple):
+        raise ValueError(f"is {shown(texts)}, but must be a text or a list of texts that are equally good.")
     return (texts,) if isinstance(texts, str) else texts
 
 
