@@ -27,7 +27,7 @@ from laurel.params.search import with_values
 from laurel.pipelines.accelerators import ACCELERATORS, AcceleratorKind
 from laurel.pipelines.machines import AGENT_TRAINERS
 from laurel.pipelines.sweep import SweepPlan
-from laurel.pipelines.template import Machine, Spec, Task, tasks
+from laurel.pipelines.template import Machine, Spec, Task, constant, tasks
 from laurel.stages.workload import Training, agents_and_steps, pairs_asked, questions_in_training, trainings
 from laurel.tuning.plan import narrowed
 
@@ -114,7 +114,7 @@ def estimate(
     rows = [HEADER, *(_row(step, count, region) for step, count in zip(steps, counts, strict=True))]
     trained = trainings(params, adapter) if sweep is None else list(_tried(params, sweep))
     to_train = sum(one.agents * one.steps_each for one in trained)
-    pairs = pairs_asked(params, params.pipeline.annotate_shards)
+    pairs = pairs_asked(params, constant(spec, "judges", "shards"))  # of the template, where one was given
     work = [
         f"{params.collect.steps:,} environment steps to collect; {pairs} to annotate",
         f"{to_train:,} environment steps to train: {agents_and_steps(trained)}",

@@ -303,3 +303,15 @@ def test_a_template_is_sent_as_it_was_compiled(laurel: Laurel, google: VertexSer
     assert main(["pipeline", "compile", "-o", str(file), "--image", IMAGE, "--params", "params.yaml"]) == 0
     assert laurel("submit", "--bucket", "gs://demo-bucket", "--template", str(file))[0] == 0
     assert container(google.of("create")[0].body["pipelineSpec"], "collect")["image"] == IMAGE
+
+
+def test_the_questions_of_a_template_are_of_as_many_shards_as_it_has(laurel: Laurel, project: Project) -> None:
+    """Each shard asks those with known answers; the parameters' number of shards has no effect there."""
+    project.change({"annotate.probe": {"success_questions": 5}, "pipeline": {"annotate_shards": 2}})
+    file = project.path / "pipeline.yaml"
+    params = str(project.path / "params.yaml")
+    assert main(["pipeline", "compile", "-o", str(file), "--image", IMAGE, "--params", params]) == 0
+    project.change({"pipeline": {"annotate_shards": 1}})
+    code, _, err = laurel("submit", "--bucket", "gs://demo-bucket", "--template", str(file), "--dry-run")
+    assert code == 0, err
+    assert "and 10 with known answers to annotate" in err
