@@ -236,8 +236,8 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
     """Return the model card."""
     learned = [f"{env} ({n})" for env, n in quality["learned"].items()]
     passes, these = ("1 pass", "this pass") if tuning.passes == 1 else (f"{tuning.passes} passes", "these passes")
-    if quality["ranked_texts"]["tasks"]:
-        learned.append("{tasks} tasks in words ({pairs})".format(**quality["ranked_texts"]))
+    if tasks := quality["ranked_texts"]["tasks"]:
+        learned.append(f"{tasks} task{'s' * (tasks != 1)} in words ({quality['ranked_texts']['pairs']})")
     lines = [
         "---",
         "library_name: peft",
