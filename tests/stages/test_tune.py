@@ -163,6 +163,12 @@ def test_arms(rewarded: Project) -> None:
     beside = parse_params({**params.dump(), "arms": {"online": {"reward": "online"}}}, "a test")
     with pytest.raises(ParamsError, match="--arm: the reward online of the arm online is learned from an online judge"):
         sweep_of(beside, Search(arm="online"))
+    tasks = {"id": "laurel/Tasks-v0", "kwargs": {"tasks": ["MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0"]}}
+    drawn = {"drawn": {"reward": None, "agent": {"curriculum": {}}}, "turns": {"reward": None}}
+    of_tasks = parse_params({**params.dump(), "env": tasks, "arms": drawn}, "a test")
+    assert sweep_of(of_tasks, Search(arm="turns")).arm == "turns"
+    with pytest.raises(ParamsError, match="--arm: a curriculum chooses the tasks of the arm drawn while it is trained"):
+        sweep_of(of_tasks, Search(arm="drawn"))
     with pytest.raises(ParamsError, match=r'--arm is "oracel", but must be one of .*Did you mean "oracle"'):
         sweep_of(params, Search(arm="oracel"))
     with pytest.raises(ParamsError, match='--arm is "random_policy"'):

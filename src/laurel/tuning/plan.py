@@ -71,6 +71,11 @@ def sweep_of(params: Params, search: Search) -> Sweep:
             f"--arm: the reward {learning[0]} of the arm {arm} is learned from an online judge, which a "
             "search does not start. Search an arm whose reward is made beforehand, such as preference."
         )
+    if alone.resolved_arms[arm].draws_tasks:
+        raise ParamsError(
+            f"--arm: a curriculum chooses the tasks of the arm {arm} while it is trained, so the learning curves by "
+            "which candidates are compared would be over other tasks. Search an arm without a curriculum."
+        )
     seeds = tuple(search.seeds) if search.seeds else _own_seeds(params.agent.seeds)
     if len(set(seeds)) < len(seeds):
         raise ParamsError(f"--seeds names {max(seeds, key=seeds.count)} twice; leave out one of them.")
