@@ -226,6 +226,12 @@ def test_rounds_without_examples_stop_training_no_better_than_random(adapter: En
         paid(resumed, envs, 2)
 
 
+def test_no_margin_is_not_to_be_lowered(adapter: EnvAdapter) -> None:
+    learner, _ = begun(adapter, margin=0)
+    assert "for the same state, and" in str(learner._stalled())
+    assert "lower proposals" in str(learner._stalled())
+
+
 def test_a_trained_policy_may_find_no_new_solutions(adapter: EnvAdapter) -> None:
     learner, envs = begun(adapter, margin=100)
     paid(learner, envs, 2)

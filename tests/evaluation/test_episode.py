@@ -19,6 +19,7 @@ from laurel.evaluation.rendering import NotRenderedError, rendering, view
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EnvParams
 from laurel.params.training import ShapingParams
+from laurel.rewards.base import UNPAID
 from laurel.rewards.functions import CaptionReward
 
 LAKE = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
@@ -98,6 +99,19 @@ def test_rewards_are_those_of_evaluation() -> None:
     assert np.mean([moment.learned for moment in found if moment.learned is not None]) == pytest.approx(
         row["raw_reward"]
     )
+
+
+def test_a_potential_pays_steps_that_are_not_scored(adapter: EnvAdapter) -> None:
+    left, down, right = range(3)
+
+    def score(texts: list[str]) -> FloatArray:
+        return np.array([1.0 if "column 2" in text else UNPAID for text in texts], dtype=np.float32)
+
+    potential = LearnedReward(CaptionReward({}, 0.0, score), ShapingParams(form="potential", gamma=0.9))
+    shown = [
+        (moment.learned, moment.shaped) for moment in episode(LAKE, adapter, [right, left, down], potential, steps=3)
+    ][1:]
+    assert shown == [(1.0, pytest.approx(0.9)), (None, pytest.approx(-0.1)), (None, pytest.approx(-0.1))]
 
 
 def test_continuous_actions_are_shown_as_numbers() -> None:

@@ -33,9 +33,9 @@ class Moment:
     reward: float = 0.0
     """The environment's own."""
     learned: float | None = None
-    """The learned reward, normalised; None without one, or where the step has no caption."""
+    """The learned reward, normalised; None without one, or where it does not score the step."""
     shaped: float | None = None
-    """The shaped reward, before its weight; None as above."""
+    """The shaped reward, before its weight; None where the step is paid none."""
     total: float = 0.0
     """The environment's return so far."""
     terminated: bool = False
@@ -124,8 +124,10 @@ def moments(
         if calculator is not None:
             ends = transition.terminated[None], transition.truncated[None]
             pay = calculator.pay(transition, np.array([[True]]), *ends)
-            if pay.scored[0, 0]:
-                raw, paid = float(pay.raw[0, 0]), float(pay.shaped[0, 0])
+            if scored := bool(pay.scored[0, 0]):
+                raw = float(pay.raw[0, 0])
+            if scored or pay.shaped[0, 0]:  # a potential also pays where it stays as it is
+                paid = float(pay.shaped[0, 0])
         success = adapter.succeeded(np.array([total], np.float32), transition) if over else None
         yield Moment(
             step,

@@ -316,11 +316,15 @@ class LanguageModelLearner(Learner):
         return mean - self._random[0] > 2 * math.sqrt(variance + self._random[1])
 
     def _stalled(self) -> TrainingError:
+        margin = self.params.margin
+        by, or_less = "", ""
+        if margin:
+            by = f" by more than agent.language_model.margin ({margin:g} standard deviations of scores)"
+            or_less = "margin or "
         return TrainingError(
             f"Round {self.round}: in the last {self._idle} rounds no proposal was better than another for the same "
-            f"state by more than agent.language_model.margin ({self.params.margin:g} standard deviations of scores), "
-            "and the model does no better than random moves did. Set imitation_share to 1, raise temperature, n_steps "
-            "or n_envs, or lower margin or proposals."
+            f"state{by}, and the model does no better than random moves did. Set imitation_share to 1, raise "
+            f"temperature, n_steps or n_envs, or lower {or_less}proposals."
         )
 
     def _tuning(self) -> Tuning:
