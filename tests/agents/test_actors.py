@@ -125,6 +125,10 @@ def test_an_actor_of_another_package_is_an_arm_of_one_line(tmp_path: Path, monke
     params = parse_params(content, "params")
     info = arm_infos(params.arms, params.rewards)[1]
     assert (info.trained, info.role, info.label) == (False, "baseline", "the actor cautious, never trained")
+    bold = {"bold": {"reward": None, "agent": {"actor": "cautious", "options": {"stop": 20}}}}
+    bolder = parse_params({**content, "arms": bold}, "params")
+    told = arm_infos(bolder.arms, bolder.rewards)[0].label
+    assert told == "the actor cautious, never trained; agent.options.stop 20", "arms of one actor differ in its options"
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     run = play.Evaluation(0, RewardContext.of(params), params.evaluate, None, None)  # type: ignore[arg-type]
     play.play_agent(run, params.resolved_arms["rule"], 0, None, tmp_path / "rule.parquet", lambda _: None)

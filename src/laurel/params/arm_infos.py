@@ -67,7 +67,7 @@ def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
     if arm.label is not None:
         label = arm.label
     elif arm.actor is not None:
-        label = f"the actor {arm.actor}, never trained"
+        label = "; ".join([f"the actor {arm.actor}, never trained", *_in_words("agent.options", arm.actor_options)])
     else:
         weights = [
             ("" if weight == 1.0 else f"{weight:g} of ") + methods[name].summary + _by_judge(name, rewards)
