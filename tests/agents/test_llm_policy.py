@@ -18,10 +18,15 @@ from laurel.agents.actors.llm_policy import action_names
 from laurel.cli.app import main
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, EnvError, ParamsError
+from laurel.feedback import chat_annotator
+from laurel.feedback.annotator import Pair
+from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators.huggingface import HuggingFaceKind
 from laurel.feedback.annotators.openai import OpenAIKind
 from laurel.feedback.questions.action import ActionQuestion
+from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.llm.chat import ChatRequest, Failure, Identity, Reply, Withheld
+from laurel.llm.responses import Usual
 from laurel.params import EnvParams, parse_params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arm_infos import arm_infos
@@ -255,6 +260,24 @@ def test_the_estimate_counts_votes_as_questions(votes: int, said: str, tmp_path:
     assert f"is asked about each distinct state {said}" in str(line)
     of = "1 of 1 sampled states are" if votes == 1 else "2 of 2 questions about 1 sampled state are"
     assert of in str(line)
+    assert str(line).endswith("still to be asked, cost unknown")
+
+
+def test_answers_that_are_stored_cost_nothing_though_the_price_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = Usual(None, None, None)
+    monkeypatch.setattr(chat_annotator, "_stored", lambda store, identity, prompt, keys: (frozenset(keys), usual))
+    asked = {"model": "toy", "base_url": "http://127.0.0.1:1/v1"}
+    content = {"annotator": "openai", "openai": asked, "language_model": {"responses": str(tmp_path / "responses.db")}}
+    adapter, annotate = adapter_for(BLACKJACK), AnnotateParams.model_validate(content)
+    line = make_actor("llm_policy", adapter, "a", annotate=annotate).estimate(View(adapter, HANDS[:1]))
+    assert (
+        line == "toy is asked about each distinct state once; 0 of 1 sampled states are still to be asked, cost $0.00"
+    )
+    question = PairQuestion(load_prompt("motif"), adapter)
+    told = kind_of(annotate).asked(question, [Pair("a", "b")], "is asked")  # type: ignore[attr-defined]
+    assert told == "toy is asked: 0 calls at most without follow-ups, cost $0.00"
 
 
 def test_actions_are_named_from_the_first_one_on() -> None:

@@ -98,8 +98,7 @@ class Chooser:
         sampled = list(dict.fromkeys(states))
         found = self._kind.estimate_of(self.question, sampled)
         times = max(1, found.distinct // max(len(sampled), 1))  # with several votes each is a question
-        tokens = found.input_tokens / max(found.calls, 1)
-        one = found.costs(found.price) if found.calls else "nothing"
+        each = f", in about {found.input_tokens / found.calls:,.0f} tokens ({found.counted_by})" if found.calls else ""
         what = (
             "sampled states"
             if times == 1
@@ -107,8 +106,8 @@ class Chooser:
         )
         asked = f"{found.calls} of {found.distinct} {what} are still to be asked"
         return (
-            f"{self.model} is asked about each distinct state {'once' if times == 1 else f'{times} times'}, in about "
-            f"{tokens:,.0f} tokens ({found.counted_by}); {asked}, at a cost of {one}"
+            f"{self.model} is asked about each distinct state {'once' if times == 1 else f'{times} times'}{each}; "
+            f"{asked}, cost {found.costs(found.price)}"
         )
 
     @property

@@ -114,6 +114,8 @@ class Estimate:
 
     def costs(self, price: Price | None) -> str:
         """Return the cost of asking at a price as text: the expected and maximum amounts."""
+        if not self.calls:
+            return in_words(0.0)
         if price is None:
             return "unknown"
         most = in_words(price.of(self.input_tokens, self.most_output))

@@ -72,7 +72,7 @@ def estimate(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> str
     items = _items(adapter)
     found = kind.estimate_of(_question(kind, adapter), items)
     cost = found.costs(found.price)
-    return f"{kind.model_name} is asked about {len(items):,} pairs of tasks, at a cost of {cost}"
+    return f"{kind.model_name} is asked about {len(items):,} pairs of tasks, cost {cost}"
 
 
 def _judge(annotate: AnnotateParams) -> ChatAnnotator | Alike:
