@@ -124,3 +124,16 @@ def test_captions_of_other_trajectories(project: Project) -> None:
         DataError, match=r"captions: was made from other trajectories than .*Run laurel caption again\."
     ):
         project.run("train-reward")
+
+
+def test_a_warning_about_the_environment_is_told_once_by_the_check_and_by_the_stage(tmp_path: Path) -> None:
+    """The check makes the adapter twice, and each control of a seed in a process of its own."""
+    bare = {"env": {"id": "Pendulum-v1"}, "collect.steps": 400, "annotate.probe": {"success_questions": 1}}
+    goals = {"annotate.embedding": {"goal": "It stands.", "anti_goal": "It hangs."}}
+    arms = {"arms": ["extrinsic", "random_reward", "preference"]}
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **bare, **goals, **arms})
+    project.run("collect", "caption", "annotate")
+    for command in (["check"], ["train-reward"]):
+        done = project.laurel(*command)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("Pendulum-v1 has no adapter") == 1, done.stderr

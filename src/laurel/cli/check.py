@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from laurel.cli.command import Commands, add_command, add_input, add_params
+from laurel.cli.command import Commands, add_command, add_input, add_params, log_warnings
 from laurel.console import say, tell
 from laurel.stages.pipeline import STAGES
 
@@ -27,6 +27,7 @@ def _run(options: argparse.Namespace) -> int:
     from laurel.stages.own_files import unknown_to_dvc
     from laurel.stages.preflight import check_run
 
+    log_warnings()
     params = load_params(options.params)
     gold = params.annotate.gold
     missing = gold is not None and not gold.exists()  # it is about captions, which may not exist yet

@@ -6,7 +6,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from laurel.cli.command import Commands, add_command, add_params
+from laurel.cli.command import Commands, add_command, add_params, log_warnings
 from laurel.console import USAGE_ERROR, say, tell
 
 
@@ -60,6 +60,7 @@ def _run(options: argparse.Namespace) -> int:
     from laurel.stages.preflight import check_run
     from laurel.stages.project import REPORTS, places, run_project
 
+    log_warnings()
     folder = Path()
     outputs = places(folder)
     params = load_params(options.params)

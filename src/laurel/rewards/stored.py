@@ -28,6 +28,7 @@ from laurel.params import CaptionParams, EnvParams, parse_sections
 from laurel.params.annotation import MAIN
 from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import RewardParams, judge_of, method_of, resolved, settings_of
+from laurel.pool import prepare_worker
 from laurel.rewards.base import Reward, require_reward
 from laurel.rewards.functions import WeightedSum, limit
 from laurel.rewards.method import QUALITY, AgentsReward, Inputs, LearningMethod, PayTable, Program, RewardContext
@@ -285,9 +286,7 @@ def make_reward(
     advance: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Write a reward into a directory; runs in a separate process."""
-    import torch
-
-    torch.set_num_threads(1)  # deterministic order of summation
+    prepare_worker()
     place.mkdir(parents=True)
     settings = context.rewards[name]
     method_of(settings).fit(context, inputs, context.adapter, seed, place)
