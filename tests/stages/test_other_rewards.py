@@ -195,7 +195,7 @@ def test_arms_of_one_reward_with_other_shaping_and_other_algorithms(finished: Pr
     ("content", "sentence"),
     [
         ({"arms": {"x": {"shaping": {}}}}, "arms.x.reward is missing; it has no default."),
-        ({"arms": {"x": {"reward": "preference", "shaping": {"bta": 1}}}}, "arms[0].shaping.bta is unknown."),
+        ({"arms": {"x": {"reward": "preference", "shaping": {"bta": 1}}}}, "arms.x.shaping.bta is unknown."),
         (
             {"arms": {"x": {"reward": None, "agent": {"steps": 3}}}},
             'names "steps", but an arm may only set',

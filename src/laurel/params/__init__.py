@@ -156,12 +156,12 @@ class Params(Section):
 
     @model_validator(mode="after")
     def _arms_fit(self) -> Params:
-        for number, arm in enumerate(self.arms):
+        for arm in self.arms:
             try:
                 arm.shaping_of(self.shaping)
                 arm.agent_of(self.agent)
             except ValidationError as error:
-                raise refusals(Params, error, ("arms", number)) from None
+                raise refusals(Params, error, ("arms", arm.name)) from None
         return self
 
     @model_validator(mode="after")
