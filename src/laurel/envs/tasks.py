@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,8 @@ class TasksAdapter(EnvAdapter):
         compared = dict.fromkeys(text for member in self.members if (text := member.encoder_goal or member.goal))
         self.encoder_goal = " Or: ".join(compared) or None
         self.anti_goal, self.example, self.action_names = first.anti_goal, first.example, first.action_names
-        self.goals, self.success_words = first.goals, first.success_words
+        self.goals = first.goals
+        self.success_words = tuple(dict.fromkeys(words for member in self.members for words in member.success_words))
 
     def features(self, observation: Array) -> FloatArray:
         """Return the environment's network input (N, F), with a one-hot task."""
@@ -59,13 +61,8 @@ class TasksAdapter(EnvAdapter):
         return member.describe_observation(member.unpack(np.asarray(observation)[:-1]))
 
     def encode(self, transitions: Transitions) -> IntArray:
-        task, events = transitions.observation[:, -1].astype(np.int64), np.zeros(len(transitions), dtype=np.int64)
-        for number in np.unique(task).tolist():
-            rows = np.flatnonzero(task == number)
-            some = transitions[rows]
-            before, after = some.observation[:, :-1], some.next_observation[:, :-1]
-            ends = some.terminated, some.truncated
-            own = Transitions(before, some.action, some.reward, after, *ends, some.info)
+        events = np.zeros(len(transitions), dtype=np.int64)
+        for number, rows, own in _by_task(transitions):
             events[rows] = self.members[number].encode(own) * len(self.members) + number
         return events
 
@@ -78,12 +75,35 @@ class TasksAdapter(EnvAdapter):
             yield from (own * len(self.members) + number for own in member.events())
 
     def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray | None:
-        return self.members[0].succeeded(returns, last)
+        solved = np.zeros(len(last), dtype=np.bool_)
+        for number, rows, own in _by_task(last):
+            found = self.members[number].succeeded(returns[rows], own)
+            if found is None:
+                return None
+            solved[rows] = found
+        return solved
+
+    def says_success(self, caption: str) -> bool:
+        """Whether a caption says that a task is solved, whichever it is, since a caption does not name its task."""
+        return any(member.says_success(caption) for member in self.members)
+
+    def success_captions(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(text for member in self.members for text in member.success_captions()))
 
     def oracle(self, caption: str) -> float | None:
         """Return the highest progress of a caption over all tasks, since a caption does not name its task."""
         known = [value for member in self.members if (value := member.oracle(caption)) is not None]
         return max(known, default=None)
+
+
+def _by_task(transitions: Transitions) -> Iterator[tuple[int, IntArray, Transitions]]:
+    """Yield each task's number, the rows of its transitions, and these as in its own environment."""
+    task = transitions.observation[:, -1].astype(np.int64)
+    for number in np.unique(task).tolist():
+        rows = np.flatnonzero(task == number)
+        some = transitions[rows]
+        before, after = some.observation[:, :-1], some.next_observation[:, :-1]
+        yield number, rows, replace(some, observation=before, next_observation=after)
 
 
 def tasks_of(adapter: EnvAdapter, key: str) -> TasksAdapter:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pandas as pd
 import pytest
 
 from laurel.agents.actors import make_actor
+from laurel.arrays import BoolArray, FloatArray
 from laurel.envs import adapter_for, make_reference, words_of
-from laurel.envs.base import Transitions
+from laurel.envs.base import EnvAdapter, Transition, Transitions
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
 from laurel.evaluation.rollout import roll_out
@@ -20,6 +22,49 @@ from laurel.evaluation.summary import FURTHER
 from laurel.params import EnvParams
 
 EMPTY, LAVA, DOOR = "MiniGrid-Empty-5x5-v0", "MiniGrid-LavaGapS5-v0", "MiniGrid-DoorKey-5x5-v0"
+
+
+class Line(gym.Env[int, int]):
+    """Walk right, up to a place."""
+
+    observation_space = gym.spaces.Discrete(9)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place = 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.place += 1
+        return self.place, 0.0, self.place == self.end, False, {}
+
+
+class LineAdapter(EnvAdapter):
+    """Success is the place where the task's own line ends."""
+
+    ids = ("Line-*",)
+    description, goal = "A line.", "You arrive."
+
+    def inspect(self, env: Any) -> None:
+        self.end = env.unwrapped.end
+        self.success_words = (f"the end at {self.end}",)
+
+    def caption(self, step: Transition) -> str:
+        return f"You reach the end at {self.end}." if step.terminated else "You walk."
+
+    def success_captions(self) -> tuple[str, ...]:
+        return (f"You reach the end at {self.end}.",)
+
+    def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
+        return np.array([self.unpack(row) == self.end for row in last.next_observation])
+
+
+for end in (3, 5, 7):
+    gym.register(f"Line-{end}-v0", Line, kwargs={"end": end})
 
 
 def tasks_env(*tasks: str) -> EnvParams:
@@ -90,6 +135,17 @@ def test_a_step_is_described_as_in_its_own_environment() -> None:
     assert str(adapter.describe_observation(before[0])).startswith("You face ")
 
 
+def test_success_is_that_of_the_episodes_own_task() -> None:
+    """Each task's adapter says so, of observations without the number of the task."""
+    env = tasks_env("Line-3-v0", "Line-5-v0")
+    adapter = adapter_for(env)
+    rows = roll_out(env, adapter, make_actor("random", adapter, "here"), n_envs=2, episodes=4, seed=0, learned=None)
+    assert sorted((row["length"], row["success"]) for row in rows) == [(3, True)] * 2 + [(5, True)] * 2
+    assert adapter.success_captions() == ("You reach the end at 3.", "You reach the end at 5.")
+    assert all(map(adapter.says_success, adapter.success_captions()))
+    assert not adapter.says_success("You walk.")
+
+
 def test_episodes_count_only_for_their_task() -> None:
     adapter = adapter_for(tasks_env(EMPTY, LAVA))
     actor = make_actor("random", adapter, "here")
@@ -109,9 +165,11 @@ def test_episodes_count_only_for_their_task() -> None:
         ([EMPTY], "must be a list of 2 to 255 ids"),
         ([EMPTY, EMPTY], "ids that differ"),
         ([EMPTY, "CartPole-v1"], "CartPole-v1 and MiniGrid-Empty-5x5-v0 cannot be tasks of one agent"),
+        (["Line-7-v0", "Line-3-v0"], "Line-7-v0 cannot be one of several tasks, because its adapter LineAdapter needs"),
         ([EMPTY, "MiniGrid-Emty-5x5-v0"], 'Gymnasium knows no environment "MiniGrid-Emty-5x5-v0"'),
     ],
 )
-def test_tasks_that_do_not_go_together_are_refused(tasks: Any, message: str) -> None:
+def test_tasks_that_do_not_go_together_are_refused(tasks: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LineAdapter, "info_fields", {"place": "int64"})
     with pytest.raises(EnvError, match=message):
         adapter_for(EnvParams(id="laurel/Tasks-v0", kwargs={"tasks": tasks}))

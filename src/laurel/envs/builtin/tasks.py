@@ -95,7 +95,7 @@ def adapters_of(tasks: tuple[str, ...]) -> tuple[EnvAdapter, ...]:
     """Return the adapter of each task.
 
     Raises:
-        EnvError: an id is unknown, or observations or actions differ.
+        EnvError: an id is unknown, observations or actions differ, or an adapter needs the environment's info.
     """
     from laurel.envs import adapter_for
     from laurel.params import EnvParams
@@ -104,9 +104,15 @@ def adapters_of(tasks: tuple[str, ...]) -> tuple[EnvAdapter, ...]:
     first = adapters[0]
     for other in adapters:
         alike = type(other) is type(first) and other.row_space == first.row_space
-        if not alike or other.action_space != first.action_space or other.info_fields:
+        if not alike or other.action_space != first.action_space:
             raise EnvError(
                 f"Tasks: {other.env_id} and {first.env_id} cannot be tasks of one agent: observations and actions must "
-                "be of one family and size, and captions may need nothing of the environment's info."
+                "be of one family and size, and adapters of one class."
+            )
+        if other.info_fields:
+            raise EnvError(
+                f"Tasks: {other.env_id} cannot be one of several tasks, because its adapter {type(other).__name__} "
+                f"needs fields of the environment's info (info_fields: {', '.join(other.info_fields)}). Name tasks "
+                "whose captions and success do without."
             )
     return adapters
