@@ -168,7 +168,7 @@ def further_measures(results: pd.DataFrame, *, draws: int, seed: int) -> dict[st
     as those of other tasks, are left out, and so are agents and arms without such an episode.
     """
     found = {}
-    for column in (name for name in results.columns if name.startswith(FURTHER)):
+    for column in sorted(name for name in results.columns if name.startswith(FURTHER)):  # as they are stored
         means = results.groupby(["arm", "seed"], sort=False)[column].mean().dropna()
         high = max(1.0, float(means.max()))
         found[column.removeprefix(FURTHER)] = {

@@ -154,6 +154,8 @@ def test_episodes_count_only_for_their_task() -> None:
     assert names == [f"{FURTHER}success in {task}" for task in (EMPTY, LAVA, LAVA, EMPTY)], "of each environment"
     results = pd.DataFrame(rows).assign(arm="a", seed=0)
     found = further_measures(results, draws=10, seed=0)
+    other = further_measures(results[results.columns[::-1]], draws=10, seed=0)
+    assert list(found) == list(other) == sorted(found), "in the order of metrics.json, not in that of the episodes"
     of_task = [row["success"] for row in rows if f"{FURTHER}success in {EMPTY}" in row]
     assert found[f"success in {EMPTY}"]["a"]["mean"] == np.mean(of_task)
 
