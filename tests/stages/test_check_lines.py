@@ -243,6 +243,8 @@ def test_actions_that_a_policy_hardly_tries_are_named(tmp_path: Path) -> None:
     finally:
         del gym.registry["TestDial-v0"]
     assert "hardly try" not in lines(tmp_path / "pendulum", {**changes, "env.id": "Pendulum-v1"})
+    texts: dict[str, Any] = {"env.id": "laurel/Completions-v0", "arms": ["extrinsic"], "agent.algorithm": "grpo"}
+    assert "hardly try" not in lines(tmp_path / "texts", texts)  # tokens are drawn there, not bytes
 
 
 def test_a_single_collected_step_is_one(tmp_path: Path) -> None:
