@@ -247,6 +247,16 @@ def test_actions_that_a_policy_hardly_tries_are_named(tmp_path: Path) -> None:
     assert "hardly try" not in lines(tmp_path / "texts", texts)  # tokens are drawn there, not bytes
 
 
+def test_arms_that_no_reward_pays_are_named(tmp_path: Path) -> None:
+    """With shaping.extrinsic 0 the arm of the environment's reward alone was trained on zeros without a word."""
+    weightless = {"reward": "preference", "shaping": {"intrinsic": 0.0}}
+    arms = {"extrinsic": {}, "preference": {}, "weightless": weightless, "paid": {"reward": None, "extrinsic": 1.0}}
+    said = lines(tmp_path / "unpaid", {"arms": {**arms, "random_policy": {}}, "shaping.extrinsic": 0.0})
+    assert "Agents of extrinsic, weightless learn from no reward at all: shaping.extrinsic" in said
+    assert "Set arms.extrinsic.extrinsic to 1, for instance" in said
+    assert "no reward at all" not in lines(tmp_path / "paid", {"arms": arms})
+
+
 def test_a_single_collected_step_is_one(tmp_path: Path) -> None:
     """As where nothing reads the collected steps, but agents are annotated while they train."""
     assert "collect      1 environment step (policy: random)" in lines(tmp_path, {"collect.steps": 1})

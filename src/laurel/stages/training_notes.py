@@ -20,7 +20,7 @@ from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.resolved_arms import Arm, served_actors
 from laurel.training.checkpoint import STATE, read_run
-from laurel.training.checks import notes_on_actions
+from laurel.training.checks import notes_on_actions, notes_on_unpaid
 from laurel.training.curve import CURVE
 from laurel.training.engines import engine_of
 from laurel.training.lockstep import on_device
@@ -43,6 +43,7 @@ def notes_on_trainers(arms: Sequence[Arm], env: EnvParams, annotate: AnnotatePar
         *_notes_on_gpu(env, arms, adapter),
         *_notes_on_servers(arms),
         *notes_on_actions(arms, adapter),
+        *notes_on_unpaid(arms),
     ]
 
 

@@ -93,3 +93,20 @@ def notes_on_actions(arms: Iterable[Arm], adapter: EnvAdapter) -> list[str]:
         "with a mean of 0 and a deviation of 1, clipped to these bounds. Rescale the actions to [-1, 1] in the "
         "environment (gymnasium.wrappers.RescaleAction), or set agent.engine to sb3, whose SAC does so itself."
     ]
+
+
+def notes_on_unpaid(arms: Iterable[Arm]) -> list[str]:
+    """Return a note on arms that are paid nothing: neither by a reward nor by the environment."""
+    unpaid = [
+        arm.name
+        for arm in arms
+        if arm.trained and not arm.shaping.extrinsic and not (arm.shaping.intrinsic and any(arm.reward.values()))
+    ]
+    if not unpaid:
+        return []
+    named = ", ".join(unpaid)
+    return [
+        f"Agents of {named} learn from no reward at all: shaping.extrinsic, the weight of the environment's reward, is "
+        f"0 there, and no learned reward has a weight. Set arms.{unpaid[0]}.extrinsic to 1, for instance, or leave the "
+        "arm out."
+    ]
