@@ -2,8 +2,12 @@
 
 With r_i the reward of completion y_i of a prompt, G of them, and pi_0 the frozen model:
 
-    GRPO:  A_i = (r_i - mean r) / sd r;   loss = -mean over all tokens[ratio_t A_i - beta KL_t(pi || pi_0)]
+    GRPO:  A_i = (r_i - mean r) / sd r;   loss = -mean over all tokens[ratio_t (A_i - beta KL_t(pi || pi_0))]
     RLOO:  A_i = R_i - mean of the other R_j,   R_i = r_i - beta log(pi(y_i) / pi_0(y_i));   loss = -mean[ratio_i A_i]
+
+KL_t is the estimate pi_0 / pi - log(pi_0 / pi) - 1 of a token; Shao et al. do not multiply it by the ratio, with which
+its gradient is that of the divergence itself (DeepSeek-V3.2, arXiv 2512.02556). They also average over the tokens of
+each completion first; the mean over all tokens is DAPO's (arXiv 2503.14476).
 
 TRL computes the loss and gradient; Adam's moments persist between updates.
 """
