@@ -269,6 +269,22 @@ def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_
         assert note == "The reward goals is zero for every collected caption: none of them reaches a goal."
 
 
+def test_a_reward_of_part_of_its_answers_says_which_limit_allowed_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = {"arms": {"score": {"reward": "score"}}, "rewards": {"score": {"size": 1, "n_groups": 6}}}
+    budget = {"annotate.budget": {"max_calls": 5, "on_limit": "continue"}}
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **arms, **budget})
+    monkeypatch.chdir(project.path)
+    with chat_server() as server:
+        server.plan = lambda body: (str(body), [], '{"analysis": "", "scores": [5]}')
+        project.change({"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}})
+        project.run("collect", "caption", "annotate", "train-reward")
+    notes = read_manifest(project.output("train-reward"))["notes"]
+    limit = "the budget of 5 calls (annotate.budget.max_calls) was reached"
+    assert f"rewards.score: 5 of 6 questions were asked: {limit}." in notes
+
+
 def test_a_judge_that_never_says_is_reported_as_one_that_declined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

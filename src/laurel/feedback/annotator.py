@@ -270,6 +270,8 @@ class Account:
 
     def __init__(self, params: BudgetParams) -> None:
         self.budget = Budget(params)
+        self.notes: list[str] = []
+        """For the report, on questions that the budget did not allow."""
         self._usage: Usage = {}
         self._asked: list[Asked] = []
         self._open: list[Asking] = []

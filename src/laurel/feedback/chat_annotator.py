@@ -187,7 +187,7 @@ class ChatAnnotator(AnnotatorKind):
 
         Args:
             asking: the parameter section that asks, such as `rewards.score`, for the progress and the error.
-            account: the budget of the stage; usage is added to it.
+            account: the budget of the stage; usage is added to it, and a note if it does not allow all questions.
 
         Raises:
             AnnotationError: as `asker`; also if, in the end, more answers are missing or unreadable than
@@ -203,6 +203,11 @@ class ChatAnnotator(AnnotatorKind):
                 says = says or any(answer.value is not None for answer in answers)
                 yield answers
         asked, most = verdicts.total() - verdicts[UNASKED], self.params.max_failure_rate
+        if verdicts[UNASKED]:
+            account.notes.append(
+                f"{asking}: {asked:,} of {verdicts.total():,} questions were asked: the budget of "
+                f"{account.budget.reached} was reached."
+            )
         if says and verdicts[UNREAD] + verdicts[FAILED] <= most * asked:
             return
         if not asked:

@@ -111,6 +111,7 @@ def _make(
             run_jobs(jobs, agent.workers, advance, modules)
     StoredRewards.write(out.path, made)
     out.counts, out.asked = {"rewards": len(made)}, context.account.asked
+    out.notes += context.account.notes
     stored = StoredRewards.read(out.path)
     out.notes += [f"The reward {name} is simulated: it was made by {who}." for name, who in stored.simulated().items()]
     out.notes += [
