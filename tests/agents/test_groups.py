@@ -128,6 +128,16 @@ def test_no_update_beyond_the_largest_divergence(model: Path) -> None:
     assert all(torch.equal(weight, before[name]) for name, weight in learner.policy.state_dict().items())
 
 
+def test_updates_go_on_where_a_later_estimate_is_below_the_largest_divergence(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the settings say: the estimate is of one update's completions."""
+    estimates = iter([0.5, 2.0, 0.5])
+    monkeypatch.setattr(GroupLearner, "_divergence", lambda self, rollout, t: next(estimates))
+    _, told = trained(GRPOParams, model, 3, max_kl=1.0)
+    assert ["policy" in metrics for _, metrics in told] == [True, False, True]
+
+
 def test_groups_share_a_prompt_and_are_scored_row_by_row(model: Path) -> None:
     learner, envs, rollout = made(RLOOParams, model)
     learner.collect(envs, envs.reset(), rollout)

@@ -296,8 +296,9 @@ class GroupParams(AlgorithmParams):
     beta: NonNegative = 0.05
     """Weight of the KL divergence from the frozen model."""
     max_kl: Positive | None = None
-    """Learning stops once the KL divergence from the frozen model exceeds this, in nats per completion; null: no
-    limit."""
+    """No update is made where the KL divergence from the frozen model, estimated from the update's own completions,
+    exceeds this, in nats per completion; learning goes on if a later estimate is below it, so the divergence may end
+    somewhat above. null: no limit."""
     max_grad_norm: Positive = 1.0
 
     @model_validator(mode="after")
