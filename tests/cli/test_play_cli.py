@@ -192,6 +192,7 @@ def test_an_agent_of_another_environment(play: Play, tmp_path: Path) -> None:
     code, _, err = play(str(tmp_path / "agent"))
     assert code == 2
     assert "an agent with 4 features and 2 actions, but FrozenLake-v1 has 16 and 4" in err
+    assert "compare env.id and env.kwargs" in err, "agents of other maps are of FrozenLake-v1, too"
 
 
 def test_an_environment_without_pictures(stage: Path, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

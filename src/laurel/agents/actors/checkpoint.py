@@ -47,5 +47,6 @@ def check_fit(place: Path, network: PolicyNetwork, adapter: EnvAdapter) -> None:
     ):
         raise DataError(
             f"{place}: an agent with {network.n_features} features and {network.n_actions} actions, but "
-            f"{adapter.env_id} has {n_features} and {actions[0]}. Name an agent that was trained on {adapter.env_id}."
+            f"{adapter.env_id} has {n_features} and {actions[0]} here. An agent fits only observations and actions "
+            "like those of its training: compare env.id and env.kwargs of the two."
         )
