@@ -67,12 +67,12 @@ class Chooser:
         """
         new = [state for state in dict.fromkeys(states) if state not in self._known]
         if new:
-            self._asker = self._asker or self._kind.asker(self.question, lazy=True)
-            for state, answers in zip(new, self._asker.ask(new), strict=True):
-                self._known[state] = self._read(answers)
+            self._asker = asker = self._asker or self._kind.asker(self.question, lazy=True)
+            for state, answers in zip(new, asker.ask(new), strict=True):
+                self._known[state] = self._read(answers, asker)
         return np.array([self._known[state] for state in states])
 
-    def _read(self, answers: Sequence[Answer[Choice]]) -> DoubleArray:
+    def _read(self, answers: Sequence[Answer[Choice]], asker: Asker[str, Choice]) -> DoubleArray:
         values = [answer.value for answer in answers if answer.value is not None]
         if values:
             mean = np.mean(values, axis=0)
@@ -85,9 +85,10 @@ class Chooser:
                 f"a limit of annotate.budget and run the same command again."
             )
         if FAILED in verdicts:
+            reasons = "; ".join(reason for of in asker.failures.values() for reason in of)
             raise AnnotationError(
-                f"{self.model} gave no answer about a state, so there is no action to take. Its answers are kept: run "
-                f"the same command again."
+                f"{self.model} gave no answer about a state, so there is no action to take ({reasons}). Its answers "
+                "are kept: mend that, and run the same command again."
             )
         self.unread += 1
         options = len(self.question.options)
