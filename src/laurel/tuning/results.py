@@ -56,7 +56,8 @@ def _best(params: Params, text: str, trials: Sequence[Trial], chosen: Trial, swe
     changed, wanted = edited(text, chosen.values), with_values(params, chosen.values)
     remark = [
         f"the best of {len(trials)} trials (trial {chosen.number}) for the arm {sweep.arm}, by the {NAME}.",
-        f"Chosen on the seeds {', '.join(map(str, sweep.seeds))}; to evaluate it on other seeds: laurel run",
+        f"Chosen on the seeds {', '.join(map(str, sweep.seeds))}, each trained for {sweep.steps:,} environment steps; "
+        "to evaluate it on other seeds: laurel run",
     ]
     if parse_params(read_value(changed, BEST), BEST) != wanted:
         if parse_params(read_value(text, BEST), BEST) != params:
@@ -74,6 +75,11 @@ def _notes(
         f"The best of {len(trials)} trials on the seeds {seeds} is biased upwards: evaluate it on agent.seeds, which "
         "no trial has used.",
     ]
+    if sweep.steps != params.agent.steps:
+        notes.append(
+            f"Trials were trained for {sweep.steps:,} environment steps, but agent.steps is {params.agent.steps:,}: "
+            "other values may be the best then."
+        )
     if any(arm.trained and arm.name != sweep.arm for arm in params.arms):
         notes.append(
             f"The values were chosen for the arm {sweep.arm}; the other arms would use values not chosen for them."
