@@ -28,9 +28,10 @@ class LengthAnnotator:
         """Get ready for pairs that will be asked about."""
 
     def annotate(self, pairs):
-        """Yield a judgement of each pair: the probability that the first text is better."""
-        for first, second in pairs:
-            yield Judgement("ok", float(min(len(first), self.longest) > min(len(second), self.longest)))
+        """Yield a judgement of each pair: the probability that the first text is better, or a tie."""
+        for pair in pairs:
+            first, second = (min(len(text), self.longest) for text in pair)
+            yield Judgement("tie", 0.5) if first == second else Judgement("ok", float(first > second))
 
 
 class LengthTexts(TextJudge):

@@ -34,7 +34,7 @@ from laurel.rewards.online_artefact import read_labels
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
-PAIRS = [Pair("long", "a"), Pair("a", "long"), Pair("same", "same")]
+PAIRS = [Pair("long", "a"), Pair("a", "long"), Pair("same", "same"), Pair("long", "longer")]
 
 
 pytestmark = pytest.mark.usefixtures("examples")
@@ -46,7 +46,7 @@ def labels(params: AnnotateParams, adapter: EnvAdapter) -> list[float | None]:
 
 def test_it_judges_by_its_own_params_section(door_key: EnvAdapter) -> None:
     params = AnnotateParams.model_validate({"annotator": "length", "length": {"longest": 3}})
-    assert labels(params, door_key) == [1.0, 0.0, 0.5]
+    assert labels(params, door_key) == [1.0, 0.0, 0.5, 0.5], "beyond 3 letters, texts count as equally long"
     assert kind_of(params).estimate(door_key, PAIRS) is None
     assert not params.keeps_responses
     assert make_annotator(AnnotateParams(annotator="length"), door_key, 0).longest == 100  # type: ignore[attr-defined]
