@@ -1,9 +1,9 @@
 """A question: how good is a step, from 0 to 10? Its prompt `rating/zero_to_ten` is zero_to_ten.jinja in this folder."""
 
 import json
-import re
 from pathlib import Path
 
+from laurel.feedback.parsing import last_value
 from laurel.feedback.prompt import Form, quote
 from laurel.feedback.question import Question, Reading
 
@@ -29,8 +29,9 @@ class RatingQuestion(Question):
 
     @classmethod
     def parse(cls, text, *, cut=False):
-        found = re.fullmatch(r'{"score": ?(10|\d)}', text)
-        return Reading("rating", float(found[1])) if found else None
+        score = None if cut else last_value(text, "score")
+        is_rating = score in range(11) and not isinstance(score, bool)
+        return Reading("rating", float(score)) if is_rating else None
 
 
 QUESTION = RatingQuestion

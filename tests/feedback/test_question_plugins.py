@@ -49,6 +49,25 @@ def test_it_is_found_asked_read_followed_up_and_kept(tmp_path: Path, door_key: E
     assert kind_of("rating/zero_to_ten") is kind
 
 
+def test_the_example_says_the_form_of_its_answers_and_reads_json_however_it_is_laid_out(door_key: EnvAdapter) -> None:
+    """A server may write the spaces of JSON as it likes, and a local model knows no schema."""
+    kind = QUESTIONS.load("rating", "question")
+    question = kind(kind.load_prompt("zero_to_ten"), door_key)
+    for turns in (question.messages("abc"), question.prompt.follow_up((), "")):
+        assert '{"score": <' in turns[-1].content
+    texts = (
+        '{"score":7}',
+        '{ "score": 7 }',
+        '{\n  "score": 7\n}\n',
+        '```json\n{"score": 7}\n```',
+        "7",
+        '{"score": 11}',
+    )
+    read = [kind.parse(text) for text in (*texts, '{"score": true}', '{"score": [7]}')]
+    assert [one and one.value for one in read] == [7.0] * 4 + [None] * 4
+    assert kind.parse('{"score": 7}', cut=True) is None
+
+
 class BestOfThree(Question[tuple[str, str, str], str]):
     """Which of three texts is best? It parses the choice, and leaves their probabilities to others."""
 
