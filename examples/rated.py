@@ -10,7 +10,7 @@ from laurel.rewards.method import Method
 
 
 class Rated(Method):
-    """The reward of a caption is its mean rating."""
+    """The reward of a caption is its mean rating, or that of all captions where no answer about it could be read."""
 
     kind = "rated"
     summary = "a chat model's rating of the caption"
@@ -44,7 +44,9 @@ class Rated(Method):
 
         texts = list(read_vocabulary(inputs.captions).texts)
         answers = kind_of(context.annotate).answers(_question(adapter), texts, "rewards.rated", context.account)
-        scores = [np.mean([vote.value or 0.0 for vote in votes]) for votes in answers]
+        ratings = [[vote.value for vote in votes if vote.value is not None] for votes in answers]
+        mean = np.mean([np.mean(known) for known in ratings if known])
+        scores = [np.mean(known) if known else mean for known in ratings]
         ScoredCaptions.of(texts, np.array(scores, dtype=np.float32)).save(place)
 
     def check_shuffled(self, name, context, adapter):

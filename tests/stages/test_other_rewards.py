@@ -128,6 +128,28 @@ def test_a_method_of_another_package_asks_a_chat_model_for_ratings(
     assert sum(right) < 5, "of other captions, but by chance"
 
 
+@pytest.mark.usefixtures("examples")
+def test_a_caption_whose_rating_could_not_be_read_has_the_mean_of_the_others(
+    finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not the worst caption, which a rating of 0 would make it."""
+
+    def some(body: dict[str, Any]) -> tuple[str, list[str], str]:
+        caption = body["messages"][0]["content"].rpartition("0 to 10? ")[2]
+        return "", [], "No." if "forward" in caption else '{"score": 7}'
+
+    with chat_server() as server:
+        server.plan = some
+        asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}}
+        changes = {**UNTRACKED, **asking, "annotate.max_failure_rate": 0.9, "arms": {"rated": {"reward": "rated"}}}
+        project = finished.copy(tmp_path / "p", changes, without=["annotate", "train-reward"])
+        monkeypatch.chdir(project.path)
+        project.run("annotate", "train-reward")
+    scored, _ = ScoredCaptions.load(project.output("train-reward") / "rated")
+    assert 0 < sum("forward" in text for text in scored.known) < len(scored.known)
+    assert set(scored.known.values()) == {0.0}, "all others are equally good"
+
+
 def test_a_prompt_that_a_method_of_another_package_lacks_is_missed_before_the_run(
     examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
