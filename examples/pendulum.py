@@ -12,4 +12,5 @@ class PendulumAdapter(EnvAdapter):
 
     def caption(self, step: Transition) -> str:
         height = step.next_observation[0]  # the cosine of the angle: 1 is upright
-        return "The pendulum points up." if height > 0.9 else "The pendulum rises." if height > 0 else "It hangs."
+        where = "up" if height > 0.9 else "sideways and up" if height > 0 else "down"
+        return f"The pendulum points {where}."

@@ -13,7 +13,7 @@ import pytest
 
 import laurel.envs
 from laurel.envs import adapter_for, make_reference, reference_id, step_limit
-from laurel.envs.base import EnvAdapter, Transitions
+from laurel.envs.base import EnvAdapter, Transition, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
@@ -284,6 +284,14 @@ def test_adapters_of_another_package():
     adapter = adapter_for(EnvParams(id="Pendulum-v1"))
     assert isinstance(adapter, EnvAdapter)
     assert (type(adapter).__name__, adapter.goal) == ("PendulumAdapter", "The pendulum points up.")
+    env = gym.make("Pendulum-v1")
+    env.reset(seed=0)
+    env.unwrapped.state = np.array([1.0, 2.0])  # above the hinge, and falling
+    observation, *_ = env.step(np.zeros(1))
+    assert observation[0] > 0
+    assert observation[2] > 2
+    falling = Transition(np.zeros(3), np.zeros(1), 0.0, observation, False, False)
+    assert adapter.caption(falling) == "The pendulum points sideways and up."
 
 
 def test_a_package_of_adapters_may_register_its_environment_too(monkeypatch, tmp_path):
