@@ -29,9 +29,9 @@ GRID = 1_000
 """Steps between two points of a curve."""
 
 CARTPOLE: dict[str, Any] = {"n_epochs": 10, "gamma": 0.98, "gae_lambda": 0.8, "entropy_coef": 0.0}
-"""PPO's settings in RL Baselines3 Zoo for CartPole-v1."""
+"""Of PPO's settings in RL Baselines3 Zoo for CartPole-v1 those of returns and entropy; the Zoo has 20 epochs."""
 PENDULUM: dict[str, Any] = {"n_epochs": 10, "gamma": 0.9, "gae_lambda": 0.95, "entropy_coef": 0.0}
-"""PPO's settings in RL Baselines3 Zoo for Pendulum-v1."""
+"""The same of those for Pendulum-v1, with their number of epochs."""
 
 
 @dataclass(frozen=True, slots=True)
