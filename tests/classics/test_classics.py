@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -107,3 +110,21 @@ def test_deep_agents_become_the_same_on_any_number_of_cores(tmp_path: Path, monk
     with threadpool_limits(2, user_api="blas"):
         show_deep(tmp_path, n_runs=2, seed=0)
     assert set(threads) == {1}
+
+
+def test_a_figure_is_written_whole_or_not_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laurel.classics.lessons.WORLDS", tuple(replace(world, episodes=2) for world in WORLDS))
+    place = tmp_path / "tabular.png"
+    place.write_bytes(b"an earlier figure")
+
+    def full(self: Figure, path: Path, **_: object) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Figure, "savefig", full)
+    assert main(["classics", "tabular", "--runs", "2", "--output", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"laurel: {place}: cannot be written (No space left")
+    assert place.read_bytes() == b"an earlier figure"
+    assert [file.name for file in tmp_path.iterdir()] == ["tabular.png"]

@@ -15,6 +15,7 @@ from laurel.agents.episodes import WINDOW, Episodes
 from laurel.arrays import DoubleArray
 from laurel.classics.lessons import save
 from laurel.data.json_file import write_json
+from laurel.data.written import written_whole
 from laurel.envs import EnvAdapter, make_reference
 from laurel.envs.builtin import CATCH, POSITION_ONLY
 from laurel.envs.vector import make_vector
@@ -117,7 +118,8 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
             head = (task.title, f"return, last {WINDOW} episodes", f"steps to {task.goal:g}, median")
             tables.append(markdown(head, [(name, *in_words(record)) for name, record in records.items()]))
         save(figure, output / "deep.png")
-    write_json(output / "deep.json", {"runs": n_runs, "seed": seed, "tasks": found})
+    with written_whole(output / "deep.json") as partial:
+        write_json(partial, {"runs": n_runs, "seed": seed, "tasks": found})
     return "\n\n".join(tables)
 
 

@@ -26,6 +26,7 @@ from laurel.agents.tabular import (
 )
 from laurel.arrays import DoubleArray
 from laurel.classics.running import run_agent, run_episodes
+from laurel.data.written import written_whole
 from laurel.envs.builtin import ARMED_BANDIT, GRID_WORLD
 from laurel.envs.builtin.model import model_of
 from laurel.envs.builtin.simulator import Simulator
@@ -177,7 +178,10 @@ def estimated(values: DoubleArray, form: str) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Save a figure in the format that all figures of the classics share."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with settings():
-        figure.savefig(path, dpi=150, facecolor="white")
+    """Save a figure, whole or not at all, in the format that all figures of the classics share.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    with settings(), written_whole(path) as partial:
+        figure.savefig(partial, dpi=150, facecolor="white")
