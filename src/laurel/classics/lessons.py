@@ -164,7 +164,7 @@ def _tabular_agents(world: World, spaces: tuple[gym.spaces.Discrete, gym.spaces.
         "4-step SARSA": NStepSarsa(*spaces, n=4, **step),
         "4-step tree backup": TreeBackup(*spaces, n=4, **step),
     }
-    if world.env_id == GRID_WORLD:  # on the cliff, early episodes would take thousands of steps
+    if world.env_id == GRID_WORLD:  # on the cliff, few of their episodes would end before the limit
         agents["Monte Carlo"] = MonteCarlo(*spaces, **common)
         agents["off-policy Monte Carlo"] = OffPolicyMonteCarlo(*spaces, **common)
     return agents
