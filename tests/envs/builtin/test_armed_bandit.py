@@ -31,7 +31,8 @@ def test_it_passes_gymnasiums_checks() -> None:
 
 @pytest.mark.parametrize("rewards", ["gaussian", "bernoulli"])
 def test_rewards_have_the_mean_that_regret_and_best_arm_speak_of(rewards: Any) -> None:
-    envs = ArmedBanditVector(num_envs=300, n_arms=4, rewards=rewards, noise=0.5)
+    own = {"noise": 0.5} if rewards == "gaussian" else {}
+    envs = ArmedBanditVector(num_envs=300, n_arms=4, rewards=rewards, **own)
     _, info = envs.reset(seed=0)
     means = envs.means.copy()
     np.testing.assert_array_equal(info["best_arm"], means.argmax(axis=1))
@@ -130,6 +131,7 @@ def test_arms_of_a_seed_stay_the_same_everywhere(rewards: Any) -> None:
         ({"arms_seed": -1}, "arms_seed is -1"),
         ({"noise": -1.0}, "noise is -1.0"),
         ({"rewards": "cauchy"}, 'allowed are "gaussian" and "bernoulli"'),
+        ({"rewards": "bernoulli", "noise": 0.1}, "noise have no effect on Bernoulli rewards. Leave them out"),
     ],
 )
 def test_arms_that_cannot_be(options: dict[str, Any], message: str) -> None:

@@ -27,7 +27,8 @@ class Arms:
     drawn uniformly from [0, 1], and 0 otherwise.
 
     Raises:
-        EnvError: fewer than one arm, a negative deviation or seed, or unknown rewards.
+        EnvError: fewer than one arm, a negative deviation or seed, unknown rewards, or settings of Gaussian arms for
+            Bernoulli ones.
     """
 
     n_arms: int = 10
@@ -50,6 +51,11 @@ class Arms:
             raise EnvError(f"ArmedBandit: arms_seed is {self.arms_seed}; a seed is 0 or more.")
         if self.rewards not in ("gaussian", "bernoulli"):
             raise EnvError(f'ArmedBandit: rewards is "{self.rewards}"; allowed are "gaussian" and "bernoulli".')
+        if self.rewards == "bernoulli" and (self.offset, self.spread, self.noise) != (0.0, 1.0, 1.0):
+            raise EnvError(
+                "ArmedBandit: offset, spread and noise have no effect on Bernoulli rewards. Leave them out, or set "
+                "rewards to gaussian."
+            )
 
     def draw(self, rng: np.random.Generator, n: int) -> DoubleArray:
         """Draw the means (N, K) of new bandits."""
