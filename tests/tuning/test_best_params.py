@@ -10,6 +10,7 @@ import pytest
 from laurel.errors import DataError
 from laurel.params import Params, parse_params
 from laurel.params.file import read_value
+from laurel.params.search import Sweep
 from laurel.tuning.results import _best
 
 WHOLE = """\
@@ -28,8 +29,7 @@ agent:
 
 def best(text: str, params: Params, **values: Any) -> str:
     trial: Any = SimpleNamespace(values={name.replace("__", "."): value for name, value in values.items()}, number=0)
-    sweep: Any = SimpleNamespace(arm="preference", seeds=(1,))
-    return _best(params, text, [], trial, sweep)
+    return _best(params, text, [], trial, Sweep("preference", (1,), 1000, {}))
 
 
 def read(text: str) -> Params:
