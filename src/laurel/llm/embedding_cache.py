@@ -61,7 +61,7 @@ def encode_cached(
         return vectors
 
     encoder = load_encoder(model, device)
-    if _identity(model, device) != identity:  # loading has fetched it, or its newest revision, from the hub
+    if not Path(model).is_dir() and _identity(model, device) != identity:  # loading has fetched a revision from the hub
         return encode_cached(model, texts, advance, cache, device)
     advance(len(texts) - len(missing))
     missing.sort(key=lambda number: len(texts[number]))  # so that batches have texts of similar length

@@ -146,7 +146,7 @@ class CharacterEncoder(SentenceEncoder):
         return unit
 
 
-def check_directory(name: str) -> None:
+def check_name(name: str) -> None:
     """Raise AnnotationError if a sentence encoder's name is a directory that does not exist, or the chat model's."""
     if Path(name).is_dir():
         return
@@ -169,7 +169,7 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
     """
     if name == CHARACTERS:
         return CharacterEncoder()
-    check_directory(name)
+    check_name(name)
     try:
         if name == PACKAGED:
             from laurel.llm.minilm import MiniLM

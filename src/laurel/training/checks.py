@@ -13,7 +13,6 @@ from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
 from laurel.errors import EnvError, ParamsError
 from laurel.feedback.interest import check
-from laurel.params.algorithms import GroupParams
 from laurel.params.resolved_arms import Arm, check_servers
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
@@ -77,15 +76,10 @@ def _check_algorithm(run_seed: int, context: RewardContext, agent: AgentParams, 
 
 
 def notes_on_actions(arms: Iterable[Arm], adapter: EnvAdapter) -> list[str]:
-    """Return a note on continuous actions that Gaussian policies of Laurel's own algorithms hardly try; writers of
-    texts draw tokens.
-    """
-    trained = [
-        arm.name
-        for arm in arms
-        if arm.trained and arm.agent.engine == "laurel" and not isinstance(arm.agent.settings, GroupParams)
-    ]
-    ends = hardly_tried(adapter.action_space) if trained else None
+    """Return a note on continuous actions that Gaussian policies of Laurel's own algorithms hardly try."""
+    trained = [arm.name for arm in arms if arm.trained and arm.agent.engine == "laurel"]
+    # Who writes texts draws tokens.
+    ends = hardly_tried(adapter.action_space) if trained and not adapter.texts else None
     if ends is None:
         return []
     return [

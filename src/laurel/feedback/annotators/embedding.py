@@ -24,7 +24,7 @@ from laurel.feedback.annotator_kind import Advice, Alike, AnnotatorKind, is_dire
 from laurel.feedback.goals import embedding_goals, goal_in_words
 from laurel.feedback.text_judge import TextJudge
 from laurel.llm.budget import Budget
-from laurel.llm.encoder import SentenceEncoder, check_directory, load_encoder
+from laurel.llm.encoder import SentenceEncoder, check_name, load_encoder
 from laurel.params.judges import EmbeddingParams
 
 STREAM = 4096
@@ -139,7 +139,7 @@ class EmbeddingKind(AnnotatorKind):
 
     def check_here(self) -> None:
         """Refuse a directory that does not hold an encoder."""
-        check_directory(self.section.model)
+        check_name(self.section.model)
 
     @property
     def files(self) -> dict[str, str]:
