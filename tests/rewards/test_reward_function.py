@@ -1,4 +1,4 @@
-"""What a text reward scores of the messages that TRL's trainers give."""
+"""What a text reward scores of the messages that TRL's trainers give, and with which encoder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from laurel.data.preference_rows import PreferenceRows, Row
 from laurel.errors import DataError
+from laurel.llm.encoder import CharacterEncoder
 from laurel.rewards.reward_function import reward_function
-from laurel.rewards.text import TextReward
+from laurel.rewards.text import TextReward, fit_rows
 
 
 @pytest.fixture
@@ -40,3 +42,18 @@ def test_what_is_no_text_is_not_scored_as_its_python_form(scored: list[str], con
     with pytest.raises(DataError, match="is neither a text nor messages with texts"):
         reward_function(Path("reward"))(prompts=[""], completions=[content])
     assert not scored
+
+
+def test_a_head_is_refused_on_another_encoder_than_it_was_fitted_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = CharacterEncoder()
+    rows = PreferenceRows.of([Row("", f"You open door {i}.", f"You hit wall {i}.", 1.0) for i in range(6)], "rows")
+    fit_rows(rows, "characters", seed=0, place=tmp_path, encode=encoder.encode)
+    texts = ["You open a gate.", "You hit a tree."]
+    opened, hit = reward_function(tmp_path)(prompts=["", ""], completions=texts)
+    assert opened > hit
+    monkeypatch.setattr(encoder, "encode", lambda texts: CharacterEncoder().encode([text[::-1] for text in texts]))
+    monkeypatch.setattr("laurel.rewards.text.load_encoder", lambda name: encoder)
+    with pytest.raises(DataError, match='another sentence encoder "characters" than is here now'):
+        reward_function(tmp_path)(prompts=["", ""], completions=texts)

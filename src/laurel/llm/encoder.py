@@ -20,7 +20,7 @@ import numpy as np
 
 from laurel.arrays import FloatArray
 from laurel.console import tell
-from laurel.errors import AnnotationError, first_line
+from laurel.errors import AnnotationError, DataError, first_line
 from laurel.llm.damage import damaged
 from laurel.llm.smollm2 import NAME as SMOLLM2
 
@@ -34,6 +34,8 @@ POOLING = "1_Pooling/config.json"
 Pooling = Literal["mean", "cls", "lasttoken"]
 GRID = 2.0**20
 """Elements are multiples of 1 / GRID: exact in single precision, and their dot products in double precision, too."""
+SAME = 0.01
+"""Largest difference of an element of a text's unit vector that another device or precision makes."""
 LARGEST_PRECISE = 500_000_000
 """Parameters of the largest model that computes in double precision, which takes twice the memory."""
 
@@ -178,6 +180,16 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
         return _loaded(name, device)
     except damaged() as error:
         raise _not_loaded(name, first_line(error)) from None
+
+
+def check_encoder(encoder: SentenceEncoder, text: str, vector: FloatArray) -> None:
+    """Raise DataError if a text no longer has the vector (E,) that it had when a reward was trained."""
+    own = encoder.encode([text])[0]
+    if own.shape != vector.shape or np.abs(own - vector).max() > SAME:
+        raise DataError(
+            f'The reward was trained with another sentence encoder "{encoder.name}" than is here now: "{text}" has '
+            "another vector. Put that one back, or train the reward again."
+        )
 
 
 def _loaded(name: str, device: torch.device | None) -> SentenceEncoder:

@@ -16,7 +16,7 @@ from laurel.data.json_file import read_json, write_json
 from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import DataError
-from laurel.llm.encoder import SentenceEncoder, load_encoder
+from laurel.llm.encoder import SentenceEncoder, check_encoder, load_encoder
 from laurel.params.annotation import BudgetParams
 from laurel.rewards.base import UNPAID, AskingReward, LimitedReward, Memoryless, Reward, Steps, paid
 from laurel.rewards.normalizer import Normalizer
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 CONFIG, TABLE = "config.json", "captions.parquet"
 Scorer = Callable[[list[str]], FloatArray]
-SAME = 0.01
-"""Largest difference of an element of a text's unit vector that another device or precision makes."""
 
 
 @dataclass
@@ -158,13 +156,7 @@ def _scorer(model: RewardModel) -> Scorer:
     def encoder() -> SentenceEncoder:
         loaded = load_encoder(model.encoder)
         if model.embeddings.size:
-            text, vector = model.texts[0], model.embeddings[0]
-            own = loaded.encode([text])[0]
-            if own.shape != vector.shape or np.abs(own - vector).max() > SAME:
-                raise DataError(
-                    f'The reward was trained with another sentence encoder "{model.encoder}" than is here now: '
-                    f'"{text}" has another vector. Put that one back, or train the reward again.'
-                )
+            check_encoder(loaded, model.texts[0], model.embeddings[0])
         return loaded
 
     return lambda texts: model.score(encoder().encode(texts).astype(np.float64))

@@ -1,7 +1,8 @@
 """A text reward model, learned from preference rows without any environment; scores any text.
 
     DIR/text.json             the model's name, how it was trained, mean, sd and quantiles
-    DIR/head.safetensors      weights (E,) on a sentence encoder's embeddings (train: head)
+    DIR/head.safetensors      weights (E,) on a sentence encoder's embeddings, and the probe (E,), the vector of PROBE,
+                              by which a replaced encoder is noticed (train: head)
     DIR/model/                the whole model, in transformers' format (train: all)
 
 `train: head` fits a linear head on a frozen sentence encoder's embeddings of whole texts:
@@ -28,7 +29,7 @@ from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import MANIFEST, checked_manifest
 from laurel.data.preference_rows import PreferenceRows
 from laurel.errors import DataError
-from laurel.llm.encoder import load_encoder
+from laurel.llm.encoder import check_encoder, load_encoder
 from laurel.rewards.logistic import logistic
 from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.text_pairs import FOLDS, TextPairs, quality
@@ -37,6 +38,8 @@ from laurel.rewards.text_tuning import Tuned, Tuning, tune
 Train = Literal["head", "all"]
 CONFIG, HEAD, MODEL = "text.json", "head.safetensors", "model"
 VERSION = 1
+PROBE = "The key fits, and the door opens."
+"""A text whose vector tells encoders apart."""
 PRIOR_SD = 10.0
 """Standard deviation of the prior over the head's weights; sentence vectors have length 1."""
 EXACT = 20_000
@@ -54,6 +57,8 @@ class TextReward:
     normalizer: Normalizer
     weights: DoubleArray | None = None
     """(E,) of the head; None if the whole model was tuned."""
+    probe: Vectors | None = None
+    """(E,) the vector of PROBE when the head was fitted; None if the whole model was tuned."""
     place: Path | None = None
     """Directory of a tuned model."""
     max_length: int = 512
@@ -64,7 +69,11 @@ class TextReward:
         return self.normalizer(self.raw(texts))
 
     def raw(self, texts: Sequence[str]) -> FloatArray:
-        """Return rewards (N,) before normalisation."""
+        """Return rewards (N,) before normalisation.
+
+        Raises:
+            DataError: the sentence encoder is no longer the one that the head was fitted with.
+        """
         if not texts:
             return np.zeros(0, dtype=np.float32)
         if self.weights is None:
@@ -73,7 +82,10 @@ class TextReward:
 
     @cached_property
     def _encoder(self) -> Any:
-        return load_encoder(self.model)
+        encoder = load_encoder(self.model)
+        if self.probe is not None:
+            check_encoder(encoder, PROBE, self.probe)
+        return encoder
 
     @cached_property
     def _whole(self) -> Any:
@@ -85,7 +97,8 @@ class TextReward:
         from safetensors.numpy import save
 
         if self.weights is not None:
-            (place / HEAD).write_bytes(save({"weights": self.weights}))
+            probe = {} if self.probe is None else {"probe": self.probe}
+            (place / HEAD).write_bytes(save({"weights": self.weights, **probe}))
         elif self.place != place / MODEL:
             assert self.place is not None
             shutil.copytree(self.place, place / MODEL)
@@ -119,12 +132,13 @@ class TextReward:
                 raise DataError(f"{place}: was written by another version of Laurel. Fit it again.")
             normalizer = Normalizer.read(config["normalizer"])
             whole = config["train"] == "all"
-            weights = None if whole else load_file(place / HEAD)["weights"]
+            head = {} if whole else load_file(place / HEAD)
             return cls(
                 config["model"],
                 config["train"],
                 normalizer,
-                weights,
+                None if whole else head["weights"],
+                head.get("probe"),
                 place / MODEL if whole else None,
                 config["max_length"],
             )
@@ -179,7 +193,9 @@ def fit_rows(
     """
     pairs = TextPairs.of(rows)
     if tuning is None:
-        fitted, found = fit_head(model, pairs, encode(list(pairs.texts)), seed)
+        vectors = encode([*pairs.texts, PROBE])
+        fitted, found = fit_head(model, pairs, vectors[:-1], seed)
+        fitted.probe = vectors[-1]
     else:
         tuned, logits, held_out = tune(model, pairs, tuning, seed, place / MODEL)
         normalizer = Normalizer.of(tuned.score(pairs.texts))
