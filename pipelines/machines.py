@@ -6,7 +6,6 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
-from laurel.agents.actors import judge_asked
 from laurel.errors import ParamsError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
@@ -14,7 +13,7 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.pipeline import Accelerator
 from laurel.params.resolved_arms import served_actors, tuned_together
 from laurel.params.rewards import method_of
-from laurel.stages.workload import judges_in_training
+from laurel.stages.workload import judges_in_evaluation, judges_in_training
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def annotators_of(params: Params, step: str) -> Iterator[AnnotateParams]:
         case _ if step in AGENT_TRAINERS:
             judges = judges_in_training(params)
         case "evaluate":
-            judges = [judge_asked(arm.actor, arm.actor_options) for arm in params.arms if arm.actor is not None]
+            judges = judges_in_evaluation(params)
     everyone = params.annotate.everyone
     for judge in dict.fromkeys(judges):
         if judge in everyone:  # others are refused when they are asked

@@ -175,7 +175,7 @@ def test_the_content_is_not_changed() -> None:
             "agent.algorithm",
             "dqm",
             'agent.algorithm is "dqm", but must be one of a2c, bandit, dqn, glam, grpo, language_model, ppo, '
-            "reinforce, rloo, tabular. Did",
+            "reinforce, rloo, subgoals, tabular. Did",
         ),
         ("agent.algorithm", "sac",
          'agent.algorithm is "sac", an algorithm of Stable-Baselines3: write engine: sb3 and sb3: {algorithm: SAC}'),

@@ -223,7 +223,7 @@ def test_arms_with_hints_are_methods_and_with_shuffled_ones_controls() -> None:
 def test_a_hinted_run_that_was_stopped_is_the_run_that_it_would_have_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shuffled: bool
 ) -> None:
-    monkeypatch.setattr(loop, "make_advisor", lambda *_: Right())
+    monkeypatch.setattr("laurel.agents.hints.make_advisor", lambda *_: Right())
     task = make_task("FrozenLake-v1", ppo={"hints": {"share": 0.6, "shuffled": shuffled}})
     adapter = adapter_for(task.env)
     run(task, adapter, tmp_path / "whole")
@@ -256,7 +256,7 @@ def test_agents_that_are_trained_together_are_those_of_a_run_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each shuffles by its own seed, in whatever company."""
-    monkeypatch.setattr(loop, "make_advisor", lambda *_: Right())
+    monkeypatch.setattr("laurel.agents.hints.make_advisor", lambda *_: Right())
     shuffling: list[int] = []
 
     class Noted(Shuffled):
@@ -395,6 +395,6 @@ def test_an_unreadable_reward_model_is_reported(tmp_path: Path, capsys: pytest.C
     (sample,) = _asked_by([(arm, seed, tmp_path / "agent") for seed in (1, 2)])
     assert sample["items"] == [["an answer"]], "agents of one process share it"
     assert "trained mixed seed 1, mixed seed 2 asked tiny for its reward about 4 distinct states: 6 calls" in note
-    assert "2 states had no answer that could be read: all actions counted as equally likely" in note
+    assert "2 states had no answer that could be read: all choices counted as equally likely" in note
     assert of_all([used_by(tmp_path / "agent")] * 2) == {"calls": 6}, "agents of one process share it"
     assert note in capsys.readouterr().err, "a user who does not open the report is told, too"

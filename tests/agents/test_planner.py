@@ -13,7 +13,8 @@ import pytest
 
 from laurel.agents.actor import View
 from laurel.agents.actors import make_actor
-from laurel.agents.actors.planner import EXPLORE, Planner, Subgoal, _Episode, subgoals_of
+from laurel.agents.actors.planner import Planner
+from laurel.agents.subgoals import EXPLORE, Episode, Subgoal, Subgoals, subgoals_of
 from laurel.envs import adapter_for
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError, ParamsError
@@ -105,9 +106,9 @@ class Undecided:
 @pytest.mark.parametrize("greedy", [False, True])
 def test_subgoals_are_drawn_by_their_probabilities_after_the_last_reports(greedy: bool) -> None:
     model, subgoals = Undecided(), (EXPLORE, Subgoal(KEY))
-    planner = Planner(adapter_for(DOORKEY), subgoals, "model", model, 40, greedy=greedy)  # type: ignore[arg-type]
-    asked = [(_Episode(reports=["one", "two", "three", "four"]), "Here.")] * 50
-    found = planner._named(asked, np.random.default_rng(0))
+    planner = Subgoals(adapter_for(DOORKEY), subgoals, "model", model, 40, greedy=greedy)  # type: ignore[arg-type]
+    asked = [(Episode(reports=["one", "two", "three", "four"]), "Here.")] * 50
+    found = planner._chosen(asked, np.random.default_rng(0))
     assert 0.4 < np.mean([one is EXPLORE for one in found]) < 0.8 or greedy
     assert set(found) == ({EXPLORE} if greedy else set(subgoals))
     assert set(model.told) == {"Reports: two three four Now: Here."}
@@ -116,7 +117,7 @@ def test_subgoals_are_drawn_by_their_probabilities_after_the_last_reports(greedy
 def test_no_subgoal_is_asked_for_where_an_episode_has_ended() -> None:
     adapter, model = adapter_for(DOORKEY), Undecided()
     with closing(make_vector(DOORKEY, adapter, 3, 0)) as envs:
-        planner = Planner(adapter, (EXPLORE, Subgoal(KEY)), "model", model, 40, greedy=True)  # type: ignore[arg-type]
+        planner = Planner(Subgoals(adapter, (EXPLORE, Subgoal(KEY)), "model", model, 40, greedy=True))  # type: ignore[arg-type]
         planner.begin(np.ones(3, dtype=np.bool_))
         planner.act(View(adapter, envs.reset(), np.array([True, False, True])), np.random.default_rng(0))
     assert len(model.told) == 2
@@ -132,7 +133,7 @@ def test_subgoals_are_captions_of_the_environment() -> None:
 @pytest.mark.parametrize(
     ("env_id", "options", "error", "sentence"),
     [
-        ("FrozenLake-v1", {}, EnvError, "its script works in MiniGrid only"),
+        ("FrozenLake-v1", {}, EnvError, "its subgoals are those of MiniGrid, and FrozenLake-v1 is not one"),
         (DOORKEY.id, {"plan": "best"}, ParamsError, "plan is 'best', but must be one of model, random, progress"),
         (DOORKEY.id, {"patience": 0}, ParamsError, "patience is 0"),
         (DOORKEY.id, {}, ParamsError, "can only be an arm's actor"),

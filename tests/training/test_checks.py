@@ -217,7 +217,9 @@ def test_checks_import_no_torch(algorithm: str) -> None:
         "from laurel.rewards.method import RewardContext; arms = params.resolved_arms.values(); "
         "check_agents(0, arms, RewardContext.of(params), adapter_for(params.env)); sys.exit('torch' in sys.modules)"
     )
-    content = params_of(algorithm=algorithm).model_dump_json()
+    own: dict[str, Any] = {"subgoals": {"options": {"plan": "random"}}} if algorithm == "subgoals" else {}
+    env_id = "MiniGrid-Empty-5x5-v0" if own else "FrozenLake-v1"
+    content = params_of(env_id, algorithm=algorithm, **own).model_dump_json()
     assert subprocess.run([sys.executable, "-c", code, content], check=False).returncode == 0
 
 

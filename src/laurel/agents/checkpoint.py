@@ -38,9 +38,10 @@ OURS: tuple[type[PolicyNetwork], ...] = (
 SLOW = {
     "glam": "laurel.agents.language_model.glam:LikelihoodPolicy",
     "language_model": "laurel.agents.language_model.policy:LanguageModelPolicy",
+    "subgoals": "laurel.agents.subgoal_ppo:SubgoalActorCritic",
     "writer": "laurel.agents.writer:Writer",
 }
-"""Laurel's networks whose module takes seconds to import."""
+"""Laurel's networks whose module takes seconds to import, or that few need."""
 
 
 def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:

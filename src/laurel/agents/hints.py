@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from laurel.agents.actor import Advisor, View
+from laurel.agents.actor import Actor, Advisor, View
 from laurel.agents.actors import Checked, make_actor
 from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
-from laurel.params.algorithms import HintsParams
+from laurel.params.algorithms import Helper, HintsParams
 from laurel.params.annotation import AnnotateParams
 from laurel.seeding import generator
 
@@ -90,6 +90,13 @@ def hints_of(hints: Sequence[Hints], adapter: EnvAdapter, observation: Array, ac
         return hints[0](adapter, observation, acting)
     parts = zip(hints, np.split(observation, len(hints)), np.split(acting, len(hints)), strict=True)
     return np.concatenate([own(adapter, part, where) for own, part, where in parts])
+
+
+def make_helper(helper: Helper, adapter: EnvAdapter, annotate: AnnotateParams | None) -> Actor:
+    """Make the actor that helps an algorithm, by hints or subgoals; errors as in `make_advisor`."""
+    if helper.what == "hints":
+        return make_advisor(helper.actor, helper.options, adapter, annotate, helper.key)
+    return make_actor(helper.actor, adapter, helper.key, annotate=annotate, **helper.options)
 
 
 def make_advisor(

@@ -18,13 +18,14 @@ from laurel.adam import MOMENTS, Adam
 from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.figures import METRICS
 from laurel.arrays import Array, BoolArray, FloatArray
-from laurel.envs.base import Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.joined import joined
 from laurel.envs.vector import Step, VectorEnv
 from laurel.errors import PluginError
 
 if TYPE_CHECKING:
     from laurel.agents.hints import Hints
+    from laurel.params.annotation import AnnotateParams
 
 
 class PolicyNetwork(nn.Module, ABC):
@@ -49,6 +50,17 @@ class PolicyNetwork(nn.Module, ABC):
     def as_actor(self, *, greedy: bool = False) -> Actor:
         """Return an actor that acts by this policy; greedy: it takes the likeliest action instead of a sample."""
         return PolicyActor(self, greedy=greedy)
+
+    def actor_in(self, adapter: EnvAdapter, *, greedy: bool = False, annotate: AnnotateParams | None = None) -> Actor:
+        """Return the actor for an environment, as `as_actor` does; for policies that need more than observations.
+
+        Args:
+            annotate: the section of the run, for policies that act with a chat model.
+
+        Raises:
+            LaurelError: it cannot act there.
+        """
+        return self.as_actor(greedy=greedy)
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments, which are attributes of the same names."""
@@ -188,6 +200,9 @@ class Learner(ABC):
         Returns:
             Means over the update of some of METRICS; NaN or left out if there was nothing to learn from.
         """
+
+    def take_help(self, helper: Actor) -> None:  # noqa: B027 - most take none
+        """Take the actor of `LearnerParams.helper` that does not give hints; it is shared with other learners."""
 
     @property
     def needs_no_history(self) -> bool:

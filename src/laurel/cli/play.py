@@ -111,7 +111,7 @@ def _run(options: argparse.Namespace) -> int:
         player.name,
         make_actor(player.kind, adapter, "AGENT", annotate=params.annotate, likeliest=greedy, **player.options)
         if player.kind
-        else make_actor("checkpoint", adapter, "AGENT", path=player.place, greedy=greedy),
+        else make_actor("checkpoint", adapter, "AGENT", path=player.place, greedy=greedy, annotate=params.annotate),
         _learned_reward(params, player, options.reward, options.agents, adapter),
         options.episodes,
         options.steps,

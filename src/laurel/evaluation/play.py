@@ -91,7 +91,7 @@ def load_actor(
             likeliest=greedy,
             **arm.actor_options,
         )
-    return make_actor("checkpoint", adapter, "", path=agent, greedy=greedy)
+    return make_actor("checkpoint", adapter, "", path=agent, greedy=greedy, annotate=annotate)
 
 
 def watched_arm(arms: Iterable[Arm], reward: Path) -> Arm | None:

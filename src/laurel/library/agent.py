@@ -40,7 +40,7 @@ def load_agent(source: str | Path, *, seed: int = 0) -> LoadedAgent:
     env: EnvParams = parse_sections({"env": content}, str(place / CONFIG))["env"]
     adapter = adapter_for(env)
     check_fit(place, network, adapter)
-    return LoadedAgent(env, adapter, network.as_actor(), network.as_actor(greedy=True), seed)
+    return LoadedAgent(env, adapter, network.actor_in(adapter), network.actor_in(adapter, greedy=True), seed)
 
 
 class LoadedAgent:

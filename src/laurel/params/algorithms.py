@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
@@ -14,9 +15,24 @@ ADVANTAGE_EPSILON = 1e-8
 """Default of advantage_epsilon, as in other implementations of PPO: it only avoids a division by zero."""
 
 
+class Helper(NamedTuple):
+    """An actor that helps agents, by its kind and its options."""
+
+    actor: str
+    options: Mapping[str, Any]
+    key: str
+    """The section that names it, for messages."""
+    what: str
+    """What it gives: hints or subgoals."""
+    share: float = 1.0
+    """Fraction of the training over which it is asked."""
+
+
 class LearnerParams(Section):
     """Settings of whatever trains agents: of one of Laurel's algorithms, or of another library's."""
 
+    pays: ClassVar[bool] = False
+    """Whether it pays agents itself, beside the rewards of their arm."""
     every_update: ClassVar[bool] = False
     """Whether updates are so slow that each is checkpointed when agent.checkpoint_steps is null."""
     searched: ClassVar[tuple[str, ...]] = ()
@@ -35,10 +51,19 @@ class LearnerParams(Section):
         """The discount that agents learn with."""
 
     @property
-    def hinted_by(self) -> HintsParams | None:
-        """Hints during training; None without any, or if the algorithm takes none."""
-        found: HintsParams | None = getattr(self, "hints", None)
-        return found
+    def helper(self) -> Helper | None:
+        """The actor that helps during training; None without any, or if the algorithm takes none."""
+        return None
+
+    @property
+    def planner(self) -> Helper | None:
+        """The actor that helps whenever a trained agent acts; None for most."""
+        return None
+
+    @property
+    def helpers(self) -> tuple[Helper, ...]:
+        """Both of them, as far as there are any."""
+        return tuple(one for one in (self.helper, self.planner) if one is not None)
 
     @property
     def sampled_in(self) -> int:
@@ -117,6 +142,11 @@ class PPOParams(ClippedParams):
     hints: HintsParams | None = Field(default=None, exclude_if=lambda hints: hints is None)
     """An actor that guides exploration, such as a language model; null: none. For discrete actions and an MLP only."""
 
+    @property
+    def helper(self) -> Helper | None:
+        own = self.hints
+        return None if own is None else Helper(own.actor, own.options, "agent.ppo.hints", "hints", own.share)
+
     @model_validator(mode="after")
     def _hints_go_to_plain_layers(self) -> PPOParams:
         if self.hints is not None and (self.recurrent or self.network == "cnn"):
@@ -128,6 +158,28 @@ class PPOParams(ClippedParams):
         if self.recurrent and not self.hidden:
             raise ValueError("is recurrent, so hidden must have at least one width, which is that of the GRU.")
         return self
+
+
+class SubgoalParams(ClippedParams):
+    algorithm: ClassVar[str] = "subgoals"
+    pays: ClassVar[bool] = True
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Options of the actor planner, which names the subgoals, e.g. {judge: player} or {plan: random}."""
+    practice: Literal["planned", "random"] = "planned"
+    """How subgoals are chosen during training. planned: by the planner, as when the trained agent acts; random: drawn,
+    so that no chat model is asked in training."""
+    reward: Positive = 1.0
+    """Reward of a step that reaches the subgoal, added to the arm's."""
+    hidden: Widths = (64, 64)
+
+    @property
+    def helper(self) -> Helper | None:
+        drawn = {"plan": "random"} if self.practice == "random" else {}
+        return Helper("planner", {**self.options, **drawn}, "agent.subgoals.options", "subgoals")
+
+    @property
+    def planner(self) -> Helper | None:
+        return Helper("planner", self.options, "agent.subgoals.options", "subgoals")
 
 
 class DQNParams(AlgorithmParams):

@@ -62,6 +62,8 @@ def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
         role = next((role for role in ("bound", "method") if role in roles), "control")
     elif arm.actor is not None:
         role = role_of_actor(arm.actor, arm.actor_options)
+    elif (planner := _own_planner(arm)) is not None:
+        role = role_of_actor("planner", planner)
     else:
         role = "baseline" if hinted is None else "method"
     if arm.label is not None:
@@ -85,6 +87,15 @@ def _own_hints(arm: ArmParams) -> Mapping[str, Any] | None:
     ppo = arm.agent.get("ppo") if isinstance(arm.agent, dict) else None
     hints = ppo.get("hints") if isinstance(ppo, dict) else None
     return hints if isinstance(hints, dict) else None
+
+
+def _own_planner(arm: ArmParams) -> Mapping[str, Any] | None:
+    """Return the options of the planner whose subgoals an arm itself makes its agents learn; None without one."""
+    if not isinstance(arm.agent, dict) or arm.agent.get("algorithm") != "subgoals":
+        return None
+    own = arm.agent.get("subgoals")
+    options = own.get("options") if isinstance(own, dict) else None
+    return options if isinstance(options, dict) else {}
 
 
 def _by_judge(name: str, rewards: Mapping[str, RewardParams]) -> str:

@@ -121,8 +121,8 @@ def missing_keys(params: Params) -> list[str]:
         if arm.actor is not None:
             ask(judge_asked(arm.actor, arm.actor_options), f"the actor of {arm.name}")
     for name, own in params.resolved_arms.items():
-        if own.trained and (hints := own.agent.settings.hinted_by):
-            ask(judge_asked(hints.actor, hints.options), f"the hints of {name}")
+        for one in own.agent.settings.helpers if own.trained else ():
+            ask(judge_asked(one.actor, one.options), f"the {one.what} of {name}")
     for judge, names in judges_of_curricula(params).items():
         ask(judge, f"the curriculum of {', '.join(names)}")
     found: dict[str, list[str]] = {}
@@ -159,15 +159,13 @@ def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
     """Estimate the language-model usage of untrained actors, from initial states."""
     from laurel.agents.actor import initial_observations
     from laurel.agents.actors import make_actor
-    from laurel.agents.hints import make_advisor
+    from laurel.agents.hints import make_helper
 
     arms = [arm for arm in params.arms if arm.actor not in (None, RANDOM)]
-    hints = {
-        name: hints
-        for name, arm in params.resolved_arms.items()
-        if arm.trained and (hints := arm.agent.settings.hinted_by)
-    }
-    if not arms and not hints:
+    trained = {name: arm.agent.settings for name, arm in params.resolved_arms.items() if arm.trained}
+    helpers = {name: own for name, settings in trained.items() if (own := settings.helper)}
+    planners = {name: own for name, settings in trained.items() if (own := settings.planner)}
+    if not arms and not helpers and not planners:
         return []
     view = initial_observations(params.env, adapter)
     most = params.evaluate.episodes * len(params.agent.seeds)
@@ -177,9 +175,12 @@ def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
         actor = make_actor(str(arm.actor), adapter, key, annotate=params.annotate, **arm.actor_options)
         if cost := actor.estimate(view):
             lines.append(f"{arm.name}: {cost}; {most:,} episodes in all")
-    for name, one in hints.items():
-        if cost := make_advisor(one.actor, one.options, adapter, params.annotate).estimate(view):
-            lines.append(f"{name}, hints: {cost}; over {one.share:.0%} of its training")
+    for name, one in helpers.items():
+        if cost := make_helper(one, adapter, params.annotate).estimate(view):
+            lines.append(f"{name}, {one.what}: {cost}; over {one.share:.0%} of its training")
+    for name, one in planners.items():
+        if cost := make_helper(one, adapter, params.annotate).estimate(view):
+            lines.append(f"{name}, {one.what} in evaluation: {cost}; {most:,} episodes in all")
     return lines
 
 

@@ -120,14 +120,15 @@ def _before_and_after(
     evaluate, env, adapter = evaluation.evaluate, evaluation.context.env, evaluation.context.adapter
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
     arm, seed, place = next((agent for agent in trained if agent[0].role == "method"), trained[0])
+    annotate = evaluation.context.annotate
     episode = derive_seed(evaluation.run_seed, "animation")
     before_training = engine_of(arm.agent).untrained(evaluation.run_seed, env, adapter, seed)
     captioner = Captioner(adapter)
     shown = arm if arm.role == "method" else None
     reward = watching(shown, evaluation.context, adapter, evaluation.inputs)
     actors = (
-        before_training.as_actor(greedy=evaluate.greedy),
-        load_actor(adapter, arm, place, greedy=evaluate.greedy),
+        before_training.actor_in(adapter, greedy=evaluate.greedy, annotate=annotate),
+        load_actor(adapter, arm, place, greedy=evaluate.greedy, annotate=annotate),
     )
     steps = evaluate.animation_steps
     try:

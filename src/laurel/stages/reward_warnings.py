@@ -146,7 +146,7 @@ def _to_look_at(
     context, env = evaluation.context, evaluation.context.env
     worst = max(found.periods, key=lambda period: period.true[0] - period.true[1])
     adapter, place = context.adapter, agents / arm.name / seed_folder(worst.seed)
-    actor = load_actor(adapter, arm, place, greedy=evaluation.evaluate.greedy)
+    actor = load_actor(adapter, arm, place, greedy=evaluation.evaluate.greedy, annotate=context.annotate)
     played = []
     for seed in range(LOOKED_AT):
         learned = watching(arm, context, adapter, evaluation.inputs, worst.seed)

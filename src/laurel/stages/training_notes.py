@@ -259,7 +259,7 @@ def notes_on_questions(places: Sequence[Agent]) -> list[str]:
     notes, unread = [], dict[str, str]()
     for asked, account in accounts.items():
         about = account.get("about", "states")
-        instead = account.get("instead", "all actions counted as equally likely")
+        instead = account.get("instead", "all choices counted as equally likely")
         trained = ", ".join(f"{arm} seed {seed}" for arm, seed in agents[asked])
         notes.append(
             f"The process that trained {trained} asked {account['model']} for {asked[1]} about "

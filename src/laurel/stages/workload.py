@@ -108,10 +108,20 @@ def judges_of_curricula(params: Params) -> dict[str, list[str]]:
 
 
 def judges_in_training(params: Params) -> list[str]:
-    """List the judges that are asked during training: by rewards, curricula and hints."""
+    """List the judges that are asked during training: by rewards, curricula, hints and planners."""
     from laurel.agents.actors import judge_asked
 
-    hints = [hints for arm in params.resolved_arms.values() if arm.trained and (hints := arm.agent.settings.hinted_by)]
+    helpers = [own for arm in params.resolved_arms.values() if arm.trained and (own := arm.agent.settings.helper)]
     asked = [method_of(settings).asked_in_training() for settings in params.rewards.values()]
-    asked += [*judges_of_curricula(params), *(judge_asked(one.actor, one.options) for one in hints)]
+    asked += [*judges_of_curricula(params), *(judge_asked(one.actor, one.options) for one in helpers)]
+    return [judge for judge in dict.fromkeys(asked) if judge is not None]
+
+
+def judges_in_evaluation(params: Params) -> list[str]:
+    """List the judges that are asked while agents are evaluated: by actors, and by planners of trained agents."""
+    from laurel.agents.actors import judge_asked
+
+    acting = [(arm.actor, arm.actor_options) for arm in params.arms if arm.actor is not None]
+    planners = [own for arm in params.resolved_arms.values() if arm.trained and (own := arm.agent.settings.planner)]
+    asked = [judge_asked(*one) for one in (*acting, *((own.actor, own.options) for own in planners))]
     return [judge for judge in dict.fromkeys(asked) if judge is not None]

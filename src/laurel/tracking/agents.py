@@ -270,8 +270,8 @@ def asked_of(arm: Arm, rewards: Mapping[str, RewardParams], annotate: AnnotatePa
     methods = [method_of(rewards[name]) for name in arm.reward]
     online = any(isinstance(one, LearningMethod) for one in methods)
     asked = [one.asked_in_training() for one in methods]
-    if (hints := arm.agent.settings.hinted_by) is not None:
-        asked.append(judge_asked(hints.actor, hints.options))
+    if (helper := arm.agent.settings.helper) is not None:
+        asked.append(judge_asked(helper.actor, helper.options))
     if arm.agent.curriculum is not None:
         asked.append(arm.agent.curriculum.interest)
     settings = {judge: {"annotate": annotate.of_judge(judge).model_dump(mode="json")} for judge in asked if judge}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from laurel.agents.actions import hardly_tried
-from laurel.agents.hints import make_advisor
+from laurel.agents.hints import make_helper
 from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
 from laurel.errors import EnvError, ParamsError
@@ -71,8 +71,8 @@ def _check_algorithm(run_seed: int, context: RewardContext, agent: AgentParams, 
         tasks = tasks_of(adapter, "agent.curriculum")
         if curriculum.interest is not None:
             check(tasks, context.annotate, curriculum.interest)
-    if (hints := agent.settings.hinted_by) is not None:
-        make_advisor(hints.actor, hints.options, adapter, context.annotate)
+    for helper in agent.settings.helpers:
+        make_helper(helper, adapter, context.annotate)
 
 
 def notes_on_actions(arms: Iterable[Arm], adapter: EnvAdapter) -> list[str]:
@@ -94,7 +94,10 @@ def notes_on_unpaid(arms: Iterable[Arm]) -> list[str]:
     unpaid = [
         arm.name
         for arm in arms
-        if arm.trained and not arm.shaping.extrinsic and not (arm.shaping.intrinsic and any(arm.reward.values()))
+        if arm.trained
+        and not arm.agent.settings.pays
+        and not arm.shaping.extrinsic
+        and not (arm.shaping.intrinsic and any(arm.reward.values()))
     ]
     if not unpaid:
         return []

@@ -37,6 +37,7 @@ LANGUAGE = {
     "examples": "answers, pairs or groups that a round was tuned on",
     "alone": "proposals for states that were met once",
     "alike": "groups of proposals in which none is better",
+    "subgoals": "share of steps that reach a subgoal",
     "parse_rate": "share of answers that can be read",
     "tokens": "of an answer, on average",
     "critic_error": "mean absolute difference from values by dynamic programming",

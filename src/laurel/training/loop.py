@@ -17,10 +17,10 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.agents.actor import Advisor
+from laurel.agents.actor import Actor, Advisor
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.episodes import LEAST, Episodes
-from laurel.agents.hints import Hints, make_advisor
+from laurel.agents.hints import Hints, make_helper
 from laurel.agents.learner import LearnerGroup
 from laurel.arrays import Array, BoolArray, compact
 from laurel.data.replacing import recover
@@ -65,11 +65,11 @@ def train_together(
     """
     if tensors is None:
         tensors = on_device(agents[0].task.env, adapter, agents[0].task.settings, agents[0].task.device)
-    advisor, interest = _advisor(agents[0].task, adapter), _interest(agents[0].task, adapter)
+    helper, interest = _helper(agents[0].task, adapter), _interest(agents[0].task, adapter)
     opened: list[_Run] = []
 
     def start(agent: Assignment, *interest: Any) -> _Run:
-        opened.append(_Run(agent, adapter, tensors, advisor, *interest))
+        opened.append(_Run(agent, adapter, tensors, helper, *interest))
         return opened[-1]
 
     def again(run: _Run) -> _Run:
@@ -107,7 +107,7 @@ def train_together(
 
 def sample_shard(agent: Assignment, adapter: EnvAdapter, shard: int) -> SampledShard:
     """Sample a shard of the proposals that an agent's next update will learn from, without changing its checkpoint."""
-    run = _Run(agent, adapter, tensors=False, advisor=None)
+    run = _Run(agent, adapter, tensors=False, helper=None)
     with closing(run.envs):
         _caught_up([run])
         sharded: Any = run.learner  # a LanguageModelLearner
@@ -119,10 +119,10 @@ def _group(runs: Sequence[_Run]) -> LearnerGroup:
     return group_of([run.learner for run in runs], [run.envs for run in runs], [run.rollout for run in runs])
 
 
-def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
-    """Return the advisor that hints at actions, one for all agents of a process; None without hints."""
-    hints = task.settings.hinted_by
-    return None if hints is None else make_advisor(hints.actor, hints.options, adapter, task.annotate)
+def _helper(task: Task, adapter: EnvAdapter) -> Actor | None:
+    """Return the actor that gives hints or subgoals, one for all agents of a process; None without any."""
+    helper = task.settings.helper
+    return None if helper is None else make_helper(helper, adapter, task.annotate)
 
 
 def _interest(task: Task, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[str, Any]]:
@@ -179,7 +179,7 @@ class _Run:
         agent: Assignment,
         adapter: EnvAdapter,
         tensors: bool,
-        advisor: Advisor | None,
+        helper: Actor | None,
         interest: tuple[BoolArray | None, dict[str, Any]] = (None, {}),
     ) -> None:
         """Start training, or resume from the checkpoint, whose actions are replayed later."""
@@ -189,10 +189,12 @@ class _Run:
         policy = initial_policy(adapter, task.settings, task.run_seed, task.seed)
         policy.to(torch_device(task.device, "agent.device"))
         self.learner = make_learner(policy, task.settings, generator(task.run_seed, "agent", task.seed, "actions"))
-        self.advisor = advisor
-        if advisor is not None and self.learner.takes_hints:
+        self.helper = helper
+        if isinstance(helper, Advisor) and self.learner.takes_hints:
             its_own = derive_seed(task.run_seed, "agent", task.seed, "hints")
-            self.learner.hints = Hints(advisor, task.settings.hints, its_own)
+            self.learner.hints = Hints(helper, task.settings.hints, its_own)
+        elif helper is not None:
+            self.learner.take_help(helper)
         self.progress = restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
         if agent.sampled:
             sharded: Any = self.learner  # a LanguageModelLearner
@@ -219,7 +221,7 @@ class _Run:
             """Rows of the updates since the curve's last row."""
             self.ends_here = False
             """Whether this object is done: training resumes from the checkpoint, in new environments."""
-            remembers = tensors or advisor is not None or task.curriculum is not None
+            remembers = tensors or helper is not None or task.curriculum is not None
             self.needs_no_history = not remembers and self.learner.needs_no_history and self.reward.needs_no_history
             self.episodes = Episodes(adapter, task.settings.n_envs)
             self.rollout = make_rollout(self.learner, self.envs, self.reward.rewarded)
@@ -272,6 +274,7 @@ class _Run:
 
     def accounts(self) -> dict[str, Mapping[str, Any]]:
         """Return the usage of language models by this process, by purpose."""
-        hints = dict(self.advisor.account) if self.advisor else {}
-        asked = {"hints": hints, "its interest in tasks": self._interest}
+        helper = self.task.settings.helper
+        given = {helper.what: dict(self.helper.account)} if helper and self.helper else {}
+        asked = {**given, "its interest in tasks": self._interest}
         return {**{name: one for name, one in asked.items() if one}, **self.reward.accounts}

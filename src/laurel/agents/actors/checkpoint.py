@@ -9,18 +9,22 @@ from laurel.agents.actor import Actor, actor_kind
 from laurel.agents.actors.random import UniformPolicy
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
+from laurel.params.annotation import AnnotateParams
 
 if TYPE_CHECKING:
     from laurel.agents.learner import PolicyNetwork
 
 
 @actor_kind(replays_agent=True)
-def load_agent(adapter: EnvAdapter, path: Path, *, greedy: bool = False) -> Actor:
+def load_agent(
+    adapter: EnvAdapter, path: Path, *, greedy: bool = False, annotate: AnnotateParams | None = None
+) -> Actor:
     """Load the agent of a directory.
 
     Args:
         path: the agent's directory, e.g. data/agents/preference/seed-0.
         greedy: take the likeliest action instead of a sample.
+        annotate: the section of the run, for agents that act with a chat model.
 
     Raises:
         DataError: the agent is missing or damaged, or was trained in another environment.
@@ -29,7 +33,7 @@ def load_agent(adapter: EnvAdapter, path: Path, *, greedy: bool = False) -> Acto
 
     network = load_policy(path)
     check_fit(path, network, adapter)
-    return network.as_actor(greedy=greedy)
+    return network.actor_in(adapter, greedy=greedy, annotate=annotate)
 
 
 ACTOR = load_agent

@@ -1,0 +1,43 @@
+"""PPO that learns to reach the subgoals of a planner, in MiniGrid (`laurel.agents.subgoal_ppo`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from laurel.agents.actions import discrete_actions
+from laurel.agents.algorithm import Algorithm
+from laurel.envs.base import EnvAdapter
+from laurel.envs.minigrid import MiniGridAdapter
+from laurel.errors import EnvError
+from laurel.params.algorithms import SubgoalParams
+
+if TYPE_CHECKING:
+    from laurel.agents.learner import PolicyNetwork
+
+
+class SubgoalAlgorithm(Algorithm[SubgoalParams]):
+    """Fits MiniGrid's tasks."""
+
+    Params = SubgoalParams
+    learner_class = "laurel.agents.subgoal_ppo:SubgoalPPO"
+
+    def check(self, adapter: EnvAdapter) -> None:
+        discrete_actions(adapter.action_space, self.settings.algorithm)
+        if not isinstance(adapter, MiniGridAdapter):
+            raise EnvError(
+                f"agent.algorithm is subgoals, which are those of MiniGrid, and {adapter.env_id} is not one of its "
+                "tasks. Choose one of them (env.id), or another algorithm."
+            )
+
+    def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
+        from laurel.agents.subgoal_ppo import SubgoalActorCritic
+        from laurel.agents.subgoals import subgoals_of
+
+        self.check(adapter)
+        texts = tuple(subgoal.text for subgoal in subgoals_of(adapter))
+        n_actions = discrete_actions(adapter.action_space, self.settings.algorithm)
+        shape = (adapter.n_features, n_actions)
+        return SubgoalActorCritic(*shape, hidden=self.settings.hidden, subgoals=texts, options=self.settings.options)
+
+
+ALGORITHM = SubgoalAlgorithm

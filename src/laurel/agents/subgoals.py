@@ -1,0 +1,243 @@
+"""Subgoals in MiniGrid: the planner that names them, and the reporter that tells it what came of them.
+
+After "Collaborating with language models for embodied reasoning" (Dasgupta et al. 2023, arXiv 2302.00763): planner,
+actor and reporter. The subgoals are captions of the environment: objects to pick up, unlock, open or reach. The
+reporter is the environment's captions of the last steps. The planner is asked again when a subgoal was reached, failed
+or took too long. Two kinds of actors follow subgoals: a script (`laurel.agents.actors.planner`), and an agent that
+learns to reach them (`laurel.agents.subgoal_ppo`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.choice import sample
+from laurel.agents.grid_navigator import Navigator
+from laurel.arrays import Array, BoolArray, IntArray
+from laurel.envs import minigrid_codes as grid
+from laurel.envs.base import EnvAdapter, Transitions
+
+if TYPE_CHECKING:
+    from laurel.feedback.chooser import Chooser
+
+Plan = Literal["model", "random", "progress"]
+USES: Mapping[int, int | None] = {
+    grid.PICK_UP: grid.PICKUP,
+    grid.UNLOCK: grid.TOGGLE,
+    grid.OPEN_DOOR: grid.TOGGLE,
+    grid.OPEN_BOX: grid.TOGGLE,
+    grid.REACH_GOAL: None,
+}
+"""Event of a subgoal -> the action that causes it in front of the object; None: step onto the object."""
+REPORTED = (*USES, grid.PUT_DOWN, grid.TRY_LOCKED, grid.PASS_DOOR)
+"""Events that trigger another question to the planner."""
+LAST = 3
+"""Number of recent reports in the prompt."""
+
+
+class Subgoal(NamedTuple):
+    """A caption that one can try to cause; `event` 0 means exploration."""
+
+    text: str
+    event: int = 0
+    thing: tuple[int, int] = (0, 0)
+    """Object and colour."""
+
+
+EXPLORE = Subgoal("You see something new.")
+
+
+@dataclass
+class Episode:
+    """An environment's episode, as planner and reporter know it."""
+
+    map: Navigator = field(default_factory=Navigator)
+    reports: list[str] = field(default_factory=list)
+    subgoal: Subgoal | None = None
+    steps: int = 0
+    """Steps since the subgoal was chosen."""
+    known: int = 0
+    """Kinds of objects on the map when the subgoal was chosen."""
+    begun: bool = False
+    """Whether its first observation is on the map."""
+
+
+class Subgoals:
+    """The subgoals that N environments follow.
+
+    Args:
+        adapter: MiniGrid's, whose captions are the reports.
+        known: all possible subgoals, including EXPLORE.
+        plan: how they are chosen: by the model, at random, or by the environment's hand-written progress.
+        model: the chat model, if it chooses them.
+        patience: steps after which a subgoal is given up.
+        greedy: take the model's likeliest subgoal instead of a sample.
+    """
+
+    def __init__(
+        self,
+        adapter: EnvAdapter,
+        known: tuple[Subgoal, ...],
+        plan: Plan,
+        model: Chooser | None,
+        patience: int,
+        *,
+        greedy: bool,
+    ) -> None:
+        self.known = known
+        self.episodes: list[Episode] = []
+        self.adapter, self._plan, self._model = adapter, plan, model
+        self._patience, self._greedy = patience, greedy
+        self._numbers = {subgoal: number for number, subgoal in enumerate(known)}
+
+    def afresh(self) -> Subgoals:
+        """Return subgoals for other environments, chosen in the same way; a model counts its usage for both."""
+        return Subgoals(self.adapter, self.known, self._plan, self._model, self._patience, greedy=self._greedy)
+
+    def begin(self, which: BoolArray) -> None:
+        """Begin episodes in environments (N,)."""
+        if len(which) != len(self.episodes):
+            self.episodes = [Episode() for _ in which]
+        for i in np.flatnonzero(which).tolist():
+            self.episodes[i] = Episode()
+
+    def choose(self, view: View, rng: np.random.Generator) -> None:
+        """Choose a subgoal in each acting environment of the view whose last one has ended."""
+        waiting = []
+        for i in np.flatnonzero(view.acting).tolist():
+            episode = self.episodes[i]
+            if not episode.begun:
+                episode.begun = True
+                episode.map.see(view.observation[i])
+            if episode.subgoal is None or episode.steps >= self._patience:
+                waiting.append((i, episode))
+        asked = [(episode, view.text[i] if self._model is not None else "") for i, episode in waiting]
+        for (episode, _), subgoal in zip(asked, self._chosen(asked, rng), strict=True):
+            episode.subgoal, episode.steps, episode.known = subgoal, 0, len(episode.map.things)
+
+    def stepped(self, rows: IntArray, steps: Transitions) -> BoolArray:
+        """Take note of steps of environments with these numbers (K,); return whether they reached the subgoals (K,)."""
+        events = self.adapter.encode(steps)
+        reached = np.zeros(len(rows), dtype=np.bool_)
+        verbs = np.unravel_index(events, grid.SHAPE)[1].tolist()
+        for place, (i, event, verb) in enumerate(zip(rows.tolist(), events.tolist(), verbs, strict=True)):
+            episode = self.episodes[i]
+            episode.steps += 1
+            episode.map.took(int(steps.action[place]))
+            episode.map.see(self.adapter.unpack(steps.next_observation[place]))
+            if episode.subgoal is EXPLORE:
+                reached[place] = len(episode.map.things) > episode.known
+            if verb in REPORTED:
+                report = self.adapter.describe(event)
+                reached[place] |= episode.subgoal is not None and episode.subgoal.text == report
+                if episode.reports[-1:] != [report]:  # an attempt that fails repeatedly is reported once
+                    episode.reports.append(report)
+            if reached[place] or verb in REPORTED:
+                episode.subgoal = None
+        return reached
+
+    @property
+    def numbers(self) -> IntArray:
+        """(N,) the place of each environment's subgoal in `known`; 0 where there is none yet."""
+        return np.array([self._numbers.get(one.subgoal or EXPLORE, 0) for one in self.episodes], dtype=np.int64)
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        """What asking the model took; empty without one."""
+        return {} if self._model is None else self._model.account
+
+    def estimate(self, view: View) -> str | None:
+        """Estimate in a line what asking will take; None without a model."""
+        if self._model is None:
+            return None
+        return self._model.estimate([_situation(Episode(), text) for text in view.text])
+
+    def _chosen(self, asked: list[tuple[Episode, str]], rng: np.random.Generator) -> list[Subgoal]:
+        """Choose subgoals for episodes, with their observations in words."""
+        if not asked:
+            return []
+        if self._model is not None:
+            chances = self._model.probabilities([_situation(episode, text) for episode, text in asked])
+            draws = chances.argmax(axis=1) if self._greedy else sample(chances, rng)
+            return [self.known[int(draw)] for draw in draws]
+        if self._plan == "random":
+            return [self.known[int(draw)] for draw in rng.integers(0, len(self.known), len(asked))]
+        return [self._progress(episode) for episode, _ in asked]
+
+    def _progress(self, episode: Episode) -> Subgoal:
+        """Return the first reachable subgoal that counts as progress."""
+        done = set(episode.reports)
+        for subgoal in self.known:
+            progress = (self.adapter.oracle(subgoal.text) or 0.0) > 0 and subgoal.text not in done
+            if subgoal.event == grid.UNLOCK and episode.map.carried != (grid.KEY, subgoal.thing[1]):
+                continue
+            if progress and subgoal is not EXPLORE and towards(episode.map, subgoal) is not None:
+                return subgoal
+        return EXPLORE
+
+
+class Follower(Actor):
+    """An actor that follows subgoals."""
+
+    def __init__(self, subgoals: Subgoals) -> None:
+        self.subgoals = subgoals
+        self._before: Array = np.zeros((0, 0))
+        self._action: Array = np.zeros(0)
+        self._acted: BoolArray = np.zeros(0, dtype=np.bool_)
+
+    def begin(self, which: BoolArray) -> None:
+        self.subgoals.begin(which)
+        self._acted = self._acted & ~which if len(self._acted) == len(which) else np.zeros(len(which), dtype=np.bool_)
+
+    def act(self, view: View, rng: np.random.Generator) -> Acted:
+        rows = np.flatnonzero(self._acted & view.acting)
+        if len(rows):
+            no, nothing = np.zeros(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.float32)
+            taken = self._before[rows], self._action[rows]  # the episodes go on, and no event depends on the reward
+            self.subgoals.stepped(rows, Transitions(*taken, nothing, view.packed[rows], no, no))
+        self.subgoals.choose(view, rng)
+        acted = self.pursue(view, rng)
+        self._before, self._action, self._acted = view.packed.copy(), acted.action, view.acting.copy()
+        return acted
+
+    @abstractmethod
+    def pursue(self, view: View, rng: np.random.Generator) -> Acted:
+        """Act towards the subgoals."""
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        return self.subgoals.account
+
+    def estimate(self, view: View) -> str | None:
+        return self.subgoals.estimate(view)
+
+
+def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
+    """Return the captions of a MiniGrid environment that one can try to cause, EXPLORE first."""
+    found = {EXPLORE.text: EXPLORE}
+    for event in adapter.events():
+        relation, verb, mission, thing, color, _ = (int(digit) for digit in np.unravel_index(event, grid.SHAPE))
+        if relation == grid.Relation.NONE and verb in USES and mission == grid.GOES_ON:
+            about = (grid.GOAL, grid.COLORS.index("green")) if verb == grid.REACH_GOAL else (thing, color)
+            found.setdefault(text := adapter.describe(event), Subgoal(text, verb, about))
+    return tuple(found.values())
+
+
+def towards(seen: Navigator, subgoal: Subgoal) -> int | None:
+    """Return the next action towards a subgoal; None where the map shows no path, or nothing is left to do."""
+    if subgoal.event in (grid.UNLOCK, grid.OPEN_DOOR) and seen.door_is(subgoal.thing) == grid.OPEN:
+        return None  # nothing is left to do
+    if subgoal.event == grid.PICK_UP and seen.carried and seen.is_beside(subgoal.thing):
+        return grid.DROP if seen.can_drop else grid.LEFT  # only one object can be carried at a time
+    return seen.towards(subgoal.thing, USES[subgoal.event])
+
+
+def _situation(episode: Episode, text: str) -> str:
+    reports = " ".join(episode.reports[-LAST:]) or "Nothing happened yet."
+    return f"Reports: {reports} Now: {text}"
