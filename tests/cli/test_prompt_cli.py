@@ -90,6 +90,17 @@ def test_show_knows_what_each_prompt_is_about(project: Project, capsys: pytest.C
         assert (f"made up for {EMPTY}" in told) == (kind == "code")
 
 
+def test_show_offers_the_subgoals_that_the_planner_does(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """It listed the actions' names as subgoals, also where there is no planner."""
+    assert main(["prompt", "show", "subgoal/likeliest"]) == 0
+    told = capsys.readouterr().out
+    assert "The subgoals:\n- You see something new.\n- You reach the goal.\n\n" in told
+    assert '"Reports: Nothing happened yet. Now: You face ' in told
+    project.change({"env.id": "FrozenLake-v1", "env.backend": "auto"})
+    assert main(["prompt", "show", "subgoal/likeliest"]) == 2
+    assert "its subgoals are those of MiniGrid, and FrozenLake-v1 is not" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -9,8 +9,9 @@ learns to reach them (`laurel.agents.subgoal_ppo`).
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -22,6 +23,8 @@ from laurel.agents.grid_navigator import Navigator
 from laurel.arrays import Array, BoolArray, IntArray
 from laurel.envs import minigrid_codes as grid
 from laurel.envs.base import EnvAdapter, Transitions
+from laurel.envs.minigrid import MiniGridAdapter
+from laurel.errors import EnvError
 
 if TYPE_CHECKING:
     from laurel.feedback.chooser import Chooser
@@ -156,14 +159,14 @@ class Subgoals:
         """Estimate in a line what asking will take; None without a model."""
         if self._model is None:
             return None
-        return self._model.estimate([_situation(Episode(), text) for text in view.text])
+        return self._model.estimate([situation((), text) for text in view.text])
 
     def _chosen(self, asked: list[tuple[Episode, str]], rng: np.random.Generator) -> list[Subgoal]:
         """Choose subgoals for episodes, with their observations in words."""
         if not asked:
             return []
         if self._model is not None:
-            chances = self._model.probabilities([_situation(episode, text) for episode, text in asked])
+            chances = self._model.probabilities([situation(episode.reports, text) for episode, text in asked])
             draws = chances.argmax(axis=1) if self._greedy else sample(chances, rng)
             return [self.known[int(draw)] for draw in draws]
         if self._plan == "random":
@@ -218,6 +221,22 @@ class Follower(Actor):
         return self.subgoals.estimate(view)
 
 
+def planned_in(adapter: EnvAdapter) -> tuple[EnvAdapter, tuple[Subgoal, ...]]:
+    """Return the adapter whose captions are reports and subgoals, without the actions' names, and all subgoals.
+
+    Raises:
+        EnvError: the environment is not of MiniGrid's family.
+    """
+    if not isinstance(adapter, MiniGridAdapter):
+        raise EnvError(
+            f"planner: its subgoals are those of MiniGrid, and {adapter.env_id} is not one of its tasks. Choose one of "
+            "them (env.id), or another actor, such as llm_policy."
+        )
+    silent = copy.copy(adapter)
+    silent.with_action = False
+    return silent, subgoals_of(silent)
+
+
 def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
     """Return the captions of a MiniGrid environment that one can try to cause, EXPLORE first."""
     found = {EXPLORE.text: EXPLORE}
@@ -238,6 +257,6 @@ def towards(seen: Navigator, subgoal: Subgoal) -> int | None:
     return seen.towards(subgoal.thing, USES[subgoal.event])
 
 
-def _situation(episode: Episode, text: str) -> str:
-    reports = " ".join(episode.reports[-LAST:]) or "Nothing happened yet."
-    return f"Reports: {reports} Now: {text}"
+def situation(reports: Sequence[str], text: str) -> str:
+    """Return what the planner is asked about: the last reports of an episode, and the state in words."""
+    return f"Reports: {' '.join(reports[-LAST:]) or 'Nothing happened yet.'} Now: {text}"

@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
     showing = add_command(
         actions,
         "show",
-        "Print a prompt as a model gets it, with two captions, or with a state and the actions' names.",
+        "Print a prompt as a model gets it, with two captions, or with a state and the choices.",
         "laurel prompt show steered --goal key\n  laurel prompt show action/likeliest",
     )
     showing.add_argument(
@@ -84,9 +84,11 @@ def _show(options: argparse.Namespace) -> str:
 def _question(options: argparse.Namespace, params: Params, adapter: EnvAdapter) -> tuple[Any, Any, str]:
     """Return the question that a prompt asks, an item to ask it about, and where the item is from."""
     from laurel.agents.actors.llm_policy import action_names
+    from laurel.agents.subgoals import planned_in, situation
     from laurel.feedback.question import Question, kind_of
     from laurel.feedback.questions.action import ActionQuestion
     from laurel.feedback.questions.pair import PairQuestion
+    from laurel.feedback.questions.subgoal import SubgoalQuestion
 
     kind: type[Question[Any, Any]] = PairQuestion if options.prompt.endswith(".jinja") else kind_of(options.prompt)
     name = options.prompt if kind is PairQuestion else options.prompt.partition("/")[2]
@@ -94,7 +96,11 @@ def _question(options: argparse.Namespace, params: Params, adapter: EnvAdapter) 
         from laurel.agents.actor import initial_observations
 
         (state,) = initial_observations(params.env, adapter, 1, params.seed).text
-        names, _ = action_names(adapter, "prompt")
+        if issubclass(kind, SubgoalQuestion):
+            adapter, subgoals = planned_in(adapter)
+            names, state = tuple(subgoal.text for subgoal in subgoals), situation((), state)
+        else:
+            names, _ = action_names(adapter, "prompt")
         loaded = kind.load_for(name, names)
         return kind(loaded, adapter, names, options.goal), state, "what an episode begins with"
     first, second, source = _captions(options.captions, adapter)

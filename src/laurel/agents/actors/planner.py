@@ -7,7 +7,6 @@ the algorithm `subgoals` learn to reach the same subgoals. `plan: random` is a c
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
@@ -15,11 +14,10 @@ from typing import Any, get_args
 import numpy as np
 
 from laurel.agents.actor import Acted, View, actor_kind
-from laurel.agents.subgoals import EXPLORE, Episode, Follower, Plan, Subgoals, subgoals_of, towards
+from laurel.agents.subgoals import EXPLORE, Episode, Follower, Plan, Subgoals, planned_in, towards
 from laurel.envs import minigrid_codes as grid
 from laurel.envs.base import EnvAdapter
-from laurel.envs.minigrid import MiniGridAdapter
-from laurel.errors import EnvError, ParamsError
+from laurel.errors import ParamsError
 from laurel.params.annotation import AnnotateParams
 from laurel.params.kinds import Role
 
@@ -85,18 +83,11 @@ def make_planner(
         EnvError: the environment is not of MiniGrid's family.
         ParamsError: the judge is not a chat model, or an option is not allowed.
     """
-    if not isinstance(adapter, MiniGridAdapter):
-        raise EnvError(
-            f"{KEY}: its subgoals are those of MiniGrid, and {adapter.env_id} is not one of its tasks. Choose one of "
-            "them (env.id), or another actor, such as llm_policy."
-        )
+    silent, known = planned_in(adapter)
     if plan not in get_args(Plan):
         raise ParamsError(f"{KEY}: plan is {plan!r}, but must be one of {', '.join(get_args(Plan))}.")
     if not (isinstance(patience, int) and patience > 0):
         raise ParamsError(f"{KEY}: patience is {patience!r}, but must be a number of steps.")
-    silent = copy.copy(adapter)
-    silent.with_action = False
-    known = subgoals_of(silent)
     model = None
     if plan == "model":
         from laurel.feedback.chooser import Asking, chat_of, chooser
