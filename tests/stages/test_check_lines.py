@@ -72,6 +72,20 @@ def test_a_chat_model_that_only_writes_code_does_not_judge_pairs(tmp_path: Path)
     assert "The cost can be estimated once there are captions" in lines(tmp_path / "asked", changes)
 
 
+def test_a_tuned_judge_is_named_by_its_adapter(tmp_path: Path) -> None:
+    """Untuned, the same model cannot judge: `laurel check` named both alike."""
+    changes: dict[str, Any] = {
+        "annotate.annotator": "huggingface",
+        "annotate.huggingface": {"model": "smollm2", "adapter": "laurel"},
+        "annotate.language_model": {"prompt": "concise"},
+        "rewards": {"online": {"kind": "online"}},
+        "arms": {"preference": {}, "online": {"reward": "online"}},
+    }
+    said = lines(tmp_path, changes)
+    assert "annotate     huggingface smollm2 with adapter laurel: at most " in said
+    assert "online: huggingface smollm2 with adapter laurel is asked about pairs" in said
+
+
 def test_of_many_unused_label_sets_the_first_are_named(tmp_path: Path) -> None:
     said = lines(tmp_path, {"annotate.feedback_seeds": 1000, "agent.seeds": [0], "arms": ["extrinsic", "preference"]})
     assert "No agent learns from label sets 1, 2, 3, 4, 5, 6, 7, 8, and 991 more: " in said

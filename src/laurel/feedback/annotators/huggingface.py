@@ -50,6 +50,10 @@ class HuggingFaceKind(ChatAnnotator):
         tuned = f" with adapter {self.section.adapter}" if self.section.adapter else ""
         return f"{self.section.model}{tuned}"
 
+    @property
+    def title(self) -> str:
+        return f"{self.params.annotator} {self.model_name}"
+
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
         from laurel.llm.local_chat import load_local
 
