@@ -83,6 +83,17 @@ def test_labels_that_are_not_used_are_told(project: Path, capsys: pytest.Capture
         assert capsys.readouterr().err == told
 
 
+def test_an_environment_in_the_words_of_a_known_one_is_not_held_out(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Maps of FrozenLake, and rooms of DoorKey, differ in size alone: the questions of one are those of the other."""
+    command = ["annotate", "tune", "--passes", "1", "--rank", "2", "--pairs", "4", "--test-pairs", "4"]
+    assert main([*command, "--env", "MiniGrid-DoorKey-5x5-v0", "--held-out", "MiniGrid-DoorKey-8x8-v0"]) == 2
+    said = capsys.readouterr().err
+    assert "MiniGrid-DoorKey-8x8-v0 is held out, but asks the questions of MiniGrid-DoorKey-5x5-v0" in said
+    assert not (project / "judges/tuned").exists()
+
+
 def test_a_judge_learns_from_ranked_texts(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     texts = {
         "description": "A kite.",

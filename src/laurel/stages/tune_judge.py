@@ -53,7 +53,8 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
 
     Raises:
         AnnotationError: the model cannot be loaded or tuned, or there is nothing to learn from.
-        ParamsError: an environment is both trained on and held out, or the model already has an adapter.
+        ParamsError: an environment, or another one in the same words, is both trained on and held out; or the model
+            already has an adapter.
         DataError: a file cannot be read, or the output cannot be written.
     """
     settings = params.annotate.huggingface
@@ -163,9 +164,31 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
             "There is nothing to learn from: name environments (--env), or give --gold, --preferences or "
             "--ranked-texts."
         )
-    if clash := {one.adapter.env_id for one in learned} & {one.adapter.env_id for one in tests}:
-        raise ParamsError(f"{sorted(clash)[0]} is both trained on and held out: leave it out of one of them.")
+    for test in tests:
+        for one in learned:
+            _check_new(test, one)
     return learned, tests
+
+
+def _check_new(test: Subject, learned: Subject) -> None:
+    """Refuse to test with what a judge was trained on: the same environment, or one in the same words.
+
+    Raises:
+        ParamsError: it is.
+    """
+    held_out, known = test.adapter, learned.adapter
+    if held_out.env_id == known.env_id:
+        raise ParamsError(f"{known.env_id} is both trained on and held out: leave it out of one of them.")
+    same_task = (held_out.description, held_out.goal) == (known.description, known.goal)
+    if same_task and _texts(test) & _texts(learned):
+        raise ParamsError(
+            f"{held_out.env_id} is held out, but asks the questions of {known.env_id}, which is trained on: both have "
+            "the same description, goal and captions. Hold out another task."
+        )
+
+
+def _texts(subject: Subject) -> set[str]:
+    return {text for pair in subject.questions for text in (pair.first, pair.second)}
 
 
 def _ranked(file: Path, pairs: int, seed: int) -> list[Subject]:
