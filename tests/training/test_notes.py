@@ -77,3 +77,16 @@ def test_rewards_that_paid_nothing_are_noted(tmp_path: Path) -> None:
     (note,) = notes_on_training(places)
     assert note.startswith("The learned reward paid nothing in any training step of flat, a seed 1, so these agents")
     assert "shaping.quantile" in note
+
+
+def test_of_an_online_judge_its_answers_are_named(tmp_path: Path) -> None:
+    """What such a reward learned is beside each agent: `laurel show data/reward` shows nothing of it."""
+    online = replace(ARM, name="online")
+    place = left(tmp_path / "online", 10, share_paid=(0.0,))
+    labels = place / "reward/mine/labels.parquet"
+    labels.parent.mkdir(parents=True)
+    labels.touch()
+    (note,) = notes_on_training([(online, 0, place)])
+    assert note.startswith("The learned reward paid nothing in any training step of online, so these agents")
+    assert "labels.parquet in each agent's folder (reward/NAME)" in note
+    assert "data/reward" not in note

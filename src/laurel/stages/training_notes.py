@@ -19,6 +19,8 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.resolved_arms import Arm, served_actors
+from laurel.rewards.online_artefact import LABELS
+from laurel.rewards.stored import OWN
 from laurel.training.checkpoint import STATE, read_run
 from laurel.training.checks import notes_on_actions, notes_on_unpaid
 from laurel.training.curve import CURVE
@@ -30,6 +32,16 @@ FIGURES = [name for name in METRICS if name != "epsilon"]
 """Columns of a learning curve that are null until an algorithm has learned."""
 RESETS = 0.1
 """Share of environment steps that begin a new episode from which on a note says so."""
+
+PAID_BY_REWARD = (
+    "it is the same for all they met, or never above its threshold (shaping.quantile); `laurel show data/reward` "
+    "shows it."
+)
+PAID_BY_ANSWERS = (
+    "their online judge gave no answers, or the same one about all they met; labels.parquet in each agent's folder "
+    "(reward/NAME) has its answers."
+)
+"""Usual causes of a reward that never pays: one that was made before training, and one that was learned in training."""
 
 STILL = 1e-5
 """Divergence of a policy in PPO's update below which it has not changed: a first update has some thousandths."""
@@ -121,6 +133,8 @@ class _Trained:
     """The largest `approx_kl` of an update; None if the algorithm does not report it."""
     paid: float | None
     """The largest share of an update's steps that the learned reward paid anything; None without such a reward."""
+    annotated: bool
+    """Whether a reward was learned from an online judge's answers during training."""
 
     @classmethod
     def read(cls, arm: Arm, seed: int, place: Path) -> _Trained:
@@ -128,7 +142,8 @@ class _Trained:
         curve = pq.read_table(place / CURVE, columns=[*FIGURES, "episodes", "share_paid"])
         learned = any(column.null_count < len(column) for column in curve.select(FIGURES).columns)
         episodes, moved = pc.sum(curve["episodes"]).as_py() or 0, pc.max(curve["approx_kl"]).as_py()
-        return cls(arm, seed, read_json(place / STATE), learned, episodes, moved, pc.max(curve["share_paid"]).as_py())
+        paid, annotated = pc.max(curve["share_paid"]).as_py(), any((place / OWN).glob(f"*/{LABELS}"))
+        return cls(arm, seed, read_json(place / STATE), learned, episodes, moved, paid, annotated)
 
 
 def notes_on_training(places: Sequence[Agent]) -> list[str]:
@@ -166,18 +181,18 @@ def _notes_on_unseen(trained: Sequence[_Trained]) -> list[str]:
 
 
 def _notes_on_pay(trained: Sequence[_Trained]) -> list[str]:
-    """Return a note on agents to which their learned reward never paid anything."""
-    unpaid = []
+    """Return notes on agents to which their learned reward never paid anything."""
+    unpaid: dict[str, list[str]] = {}
     for arm in dict.fromkeys(one.arm.name for one in trained):
         agents = [one for one in trained if one.arm.name == arm]
         never = [one for one in agents if one.paid == 0]
-        unpaid += [arm] if len(never) == len(agents) else [f"{arm} seed {one.seed}" for one in never]
-    if not unpaid:
-        return []
+        names = [arm] if len(never) == len(agents) else [f"{arm} seed {one.seed}" for one in never]
+        for name, one in zip(names, never, strict=False):
+            unpaid.setdefault(PAID_BY_ANSWERS if one.annotated else PAID_BY_REWARD, []).append(name)
     return [
-        f"The learned reward paid nothing in any training step of {', '.join(unpaid)}, so these agents learned as if "
-        "there were none. The usual cause is that it is the same for all they met, or never above its threshold "
-        "(shaping.quantile); `laurel show data/reward` shows it."
+        f"The learned reward paid nothing in any training step of {', '.join(names)}, so these agents learned as if "
+        f"there were none. The usual cause is that {cause}"
+        for cause, names in unpaid.items()
     ]
 
 
