@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from tiny_llama import make_tiny_llama
 
 from laurel.agents.actor import View
 from laurel.agents.actors import make_actor
@@ -264,6 +265,22 @@ def test_the_estimate_counts_votes_as_questions(votes: int, said: str, tmp_path:
     of = "1 of 1 sampled states are" if votes == 1 else "2 of 2 questions about 1 sampled state are"
     assert of in str(line)
     assert str(line).endswith("still to be asked, cost unknown")
+
+
+def test_prompts_that_are_longer_than_a_local_model_takes_are_refused_beforehand(tmp_path: Path) -> None:
+    """The run ended when the arm acted, after all others had been trained."""
+    adapter = adapter_for(BLACKJACK)
+    for context in (4096, 128):
+        place = str(make_tiny_llama(tmp_path / str(context), max_position_embeddings=context))
+        asked = {"huggingface": {"model": place, "device": "cpu"}}
+        stored = {"language_model": {"responses": str(tmp_path / "responses.db")}}
+        annotate = AnnotateParams.model_validate({"annotator": "huggingface", **asked, **stored})
+        actor = make_actor("llm_policy", adapter, "arms.a.agent", annotate=annotate)
+        if context == 4096:
+            assert "2 of 2 sampled states are still to be asked" in str(actor.estimate(View(adapter, HANDS)))
+        else:
+            with pytest.raises(AnnotationError, match=r"action/likeliest.*tokens, but the model takes 128\. Use a"):
+                actor.estimate(View(adapter, HANDS))
 
 
 def test_answers_that_are_stored_cost_nothing_though_the_price_is_unknown(

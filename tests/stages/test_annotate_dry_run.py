@@ -229,6 +229,11 @@ def test_a_model_in_this_process(
     assert said["tokens out"] == "0 if like the stored answers, 0 at most"
     assert "by the model's tokenizer" in said["tokens in"]
     assert "in batches" not in said
+    assert "too long" not in said
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64}))
+    assert re.fullmatch(r"some questions get no .* has \d+ tokens, .* takes 64", forecast(capsys)["too long"])
+    (model / "config.json").write_text(json.dumps(config))
     usage = run(project)["usage"]
     assert said["tokens in"].startswith(f"{usage['input_tokens']:,} ")
     assert usage["cost_usd"] == 0

@@ -98,6 +98,10 @@ class ChatAnnotator(AnnotatorKind):
         """Return the tokens of requests, and how they were counted."""
         return sum(map(input_tokens_of, requests)), f"estimated as bytes / {BYTES_PER_TOKEN}"
 
+    def too_long(self, requests: Sequence[ChatRequest]) -> str | None:
+        """Return in words which tokens the longest of the requests has, if the model takes fewer; None if unknown."""
+        return None
+
     def paces(self, calls: int, tokens: float) -> tuple[dict[str, float], int]:
         """Return the minutes that these calls take under each rate limit, and the number of concurrent calls."""
         return {}, 1
@@ -311,6 +315,7 @@ class ChatAnnotator(AnnotatorKind):
             sent=len(sent),
             input_tokens=input_tokens,
             counted_by=counted_by,
+            too_long=self.too_long(sample),
             most_output=most_output,
             usual_output=usual_output if writes else 0.0,
             single_price=price_of(identity, self.params.budget.prices),

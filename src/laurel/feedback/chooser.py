@@ -95,9 +95,18 @@ class Chooser:
         return np.full(options, 1 / options)
 
     def estimate(self, states: Sequence[str]) -> str:
-        """Estimate the cost of asking in one line, from a sample of states; asks nothing."""
+        """Estimate the cost of asking in one line, from a sample of states; asks nothing.
+
+        Raises:
+            AnnotationError: a prompt is longer than the model takes, so that it could not act.
+        """
         sampled = list(dict.fromkeys(states))
         found = self._kind.estimate_of(self.question, sampled)
+        if found.too_long:
+            raise AnnotationError(
+                f"{self.model} cannot read its prompts about states ({self.question.prompt.label}): {found.too_long}. "
+                "Use a shorter prompt, or another model."
+            )
         times = max(1, found.distinct // max(len(sampled), 1))  # with several votes each is a question
         each = f", in about {found.input_tokens / found.calls:,.0f} tokens ({found.counted_by})" if found.calls else ""
         what = (

@@ -62,6 +62,8 @@ class Estimate:
     """Input tokens of the questions that are still to be asked."""
     counted_by: str
     """How tokens were counted, as text."""
+    too_long: str | None
+    """Why some of the counted questions get no answer, if they are longer than the model takes."""
     most_output: int
     """Maximum number of output tokens."""
     usual_output: float | None
@@ -143,6 +145,7 @@ def in_lines(found: Estimate, limits: Sequence[str] = ()) -> str:
         *([("sent", f"{found.sent:,} more are in batches that wait to be fetched")] if found.sent else []),
         ("calls", f"{found.calls:,}, {FOLLOW_UPS}"),
         ("tokens in", f"{found.input_tokens:,.0f} ({found.counted_by})"),
+        *([("too long", f"some questions get no answer: {found.too_long}")] if found.too_long else []),
         ("tokens out", f"{usual}{found.most_output:,} at most"),
         ("money", f"{found.costs(price)}{dated}"),
         ("minutes", f"{in_minutes(found.minutes)} ({found.minutes_by})"),

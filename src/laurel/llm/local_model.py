@@ -148,7 +148,7 @@ def load_model(params: HuggingFaceParams, *, chats: bool = True) -> LocalModel:
         tokenizer=tokenizer,
         device=device,
         identity=Identity(params.model, _revision(params)),
-        context=getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length,
+        context=context_of(model.config, tokenizer),
         stops=frozenset(token for token in flat if token is not None),
         resumes=kinds <= {DynamicLayer, DynamicSlidingWindowLayer},
         trees=kinds == {DynamicLayer}
@@ -156,6 +156,12 @@ def load_model(params: HuggingFaceParams, *, chats: bool = True) -> LocalModel:
         and not getattr(config, "alibi", False),
         picks_logits="logits_to_keep" in inspect.signature(model.forward).parameters,
     )
+
+
+def context_of(config: Any, tokenizer: Any) -> int:
+    """Return the maximum total tokens of prompt and answer, from transformers' config and tokenizer of a model."""
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return int(limit or tokenizer.model_max_length)
 
 
 def _check(params: HuggingFaceParams, device: torch.device) -> None:

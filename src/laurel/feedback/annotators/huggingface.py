@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator_kind import is_directory
@@ -11,7 +12,7 @@ from laurel.feedback.prompt import Prompt, load_prompt
 from laurel.llm.budget import Budget
 from laurel.llm.chat import ChatModel, ChatRequest, Identity, RefusedError, Sampling
 from laurel.llm.damage import damaged
-from laurel.llm.local_model import adapter_place, check_installed, identity_here
+from laurel.llm.local_model import adapter_place, check_installed, context_of, identity_here
 from laurel.llm.responses import ResponseStore
 from laurel.llm.smollm2 import NAME, PACKAGE, path_of
 from laurel.params.judges import HuggingFaceParams
@@ -86,25 +87,36 @@ class HuggingFaceKind(ChatAnnotator):
 
     def count_tokens(self, requests: Sequence[ChatRequest]) -> tuple[float, str]:
         """Count tokens with the model's tokenizer, if it is on this machine and has a chat template."""
-        from transformers import AutoTokenizer
+        found = self._lengths(requests)
+        return super().count_tokens(requests) if found is None else (sum(found[0]), "by the model's tokenizer")
 
+    def too_long(self, requests: Sequence[ChatRequest]) -> str | None:
+        lengths, context = self._lengths(requests) or ([], 0)
+        most = max((n + (not one.choices) for n, one in zip(lengths, requests, strict=False)), default=0)
+        return f"the longest has {max(lengths):,} tokens, but the model takes {context:,}" if most > context else None
+
+    def _lengths(self, requests: Sequence[ChatRequest]) -> tuple[list[int], int] | None:
+        """Return the tokens of each request, and how many the model takes with its answer.
+
+        None if its files are not on this machine, or it has no chat template: whoever loads it says what is wrong.
+        """
+        from transformers import AutoConfig, AutoTokenizer
+
+        place = path_of(self.section.model)
+        here: dict[str, Any] = {"revision": self.section.revision, "local_files_only": True, "trust_remote_code": False}
         try:
-            tokenizer = AutoTokenizer.from_pretrained(
-                path_of(self.section.model),
-                revision=self.section.revision,
-                local_files_only=True,
-                trust_remote_code=False,
-            )
-        except damaged(RefusedError):  # whoever loads it says what is wrong
-            return super().count_tokens(requests)
+            tokenizer = AutoTokenizer.from_pretrained(place, **here)
+            config = AutoConfig.from_pretrained(place, **here)
+        except damaged(RefusedError):
+            return None
         if tokenizer.chat_template is None:
-            return super().count_tokens(requests)
-        total = 0
+            return None
+        lengths = []
         for request in requests:
             turns = [{"role": message.role, "content": message.content} for message in request.messages]
             text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-            total += len(tokenizer(text, add_special_tokens=False)["input_ids"])
-        return total, "by the model's tokenizer"
+            lengths.append(len(tokenizer(text, add_special_tokens=False)["input_ids"]))
+        return lengths, context_of(config, tokenizer)
 
 
 def _another(prompt: Prompt) -> str:
