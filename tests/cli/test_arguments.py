@@ -1,14 +1,17 @@
-"""Numbers on the command line: those that are allowed, and the words for the others."""
+"""Arguments on the command line: numbers that are allowed, the words for others, and what help texts list."""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import re
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laurel.cli.app import _parser
 from laurel.cli.command import log_warnings, number, whole
 from laurel.console import aligned
 
@@ -37,6 +40,23 @@ def test_values_that_are_not_numbers(text: str) -> None:
     assert number(0.05, 3600)("3.6e3") == 3600
     with pytest.raises(argparse.ArgumentTypeError, match=r'" is not a number from 0\.05 to 3600$'):
         number(0.05, 3600)(text)
+
+
+def commands_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in dict.fromkeys(action.choices.values()):
+                yield from commands_of(command)
+
+
+def test_options_that_a_help_text_names_are_listed() -> None:
+    """The help of annotate tune spoke of --captions, which it did not list."""
+    for command in commands_of(_parser()):
+        shown = [action for action in command._actions if action.help != argparse.SUPPRESS]
+        listed = {option for action in shown for option in action.option_strings}
+        named = {option for action in shown for option in re.findall(r"(?<!\S)--[a-z-]+", action.help or "")}
+        assert named <= listed, command.prog
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from laurel.cli.command import Commands, add_command, add_output, add_params, number, whole
+from laurel.cli.command import Commands, add_command, add_input, add_output, add_params, number, whole
 from laurel.console import say
 from laurel.llm.judge_tuning import Labels, Tuning
 
@@ -40,7 +40,7 @@ def add(actions: Commands) -> None:
         metavar="FILE",
         help="learn from tasks in words whose texts are ranked by hand: a YAML file's, or those that come with Laurel",
     )
-    tuning.add_argument("--captions", type=Path, default=argparse.SUPPRESS, metavar="DIR", help=argparse.SUPPRESS)
+    add_input(tuning, "captions", of_parent=True)
     tuning.add_argument("--held-out", nargs="+", default=[], metavar="ID", help="test with these environments")
 
     def count(name: str, default: int, what: str, metavar: str = "N") -> None:
