@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,11 +23,12 @@ from laurel.data.json_file import read_json
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, ParamsError, RefusedLabelsError
 from laurel.feedback.annotator import Judgement, Pair
-from laurel.feedback.online_quality import require_success_preferred
+from laurel.feedback.online_quality import PROMPT, require_success_preferred
 from laurel.feedback.question_queue import CLOSED, READY, TRIES, Item, QuestionQueue, Verdict
 from laurel.feedback.responders import make_responder
 from laurel.llm.budget import Budget
 from laurel.params import Params, parse_params
+from laurel.params.annotation import AnnotateParams
 from laurel.params.arm_infos import arm_infos
 from laurel.params.arms import ArmParams
 from laurel.params.resolved_arms import Arm
@@ -295,6 +298,20 @@ def test_labels_that_a_gate_refuses_stop_training(
             return
         with pytest.raises(RefusedLabelsError, match=rf"stopped training at \d+ steps.*annotate\.gates\.{gate}"):
             case.train("trained")
+
+
+@pytest.mark.parametrize(("form", "prompt"), [("ranking", PROMPT), ("retrieval", f"rewards.{NAME}.prompt")])
+def test_a_refusal_names_the_parameter_with_the_prompt_that_was_asked(form: str, prompt: str, tmp_path: Path) -> None:
+    """Of single captions it named that of pairs, which changes nothing there."""
+    case = Case(tmp_path, form=form)
+    chat = AnnotateParams.model_validate({"annotator": "openai", "openai": {"model": "m"}})
+    case.context = dataclasses.replace(case.context, annotate=chat)
+    reward = cast(online.OnlineReward, case.reward())
+    row = {"status": "parse_failed", "p": None, "swap_consistent": None, "answers": '[[0, "unread"]]'}
+    second = "It ends." if form == "ranking" else ""
+    reward._labels = [{**row, "first": f"Step {n}.", "second": second} for n in range(online.FIRST_LOOK)]
+    with pytest.raises(RefusedLabelsError, match=rf"Try another prompt \({re.escape(prompt)}\) or model"):
+        reward._check()
 
 
 def test_a_judge_that_ranks_success_below_other_captions_is_refused_before_training(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from laurel.seeding import derive_seed
 
 FIRST_LOOK = 64
 """Number of answers at which the gates are checked for the first time."""
+PROMPT = "annotate.language_model.prompt"
+"""The parameter with the prompt of questions about pairs, as `laurel.feedback.annotator_kind.Advice` names it."""
 _OF_CAPTIONS = ("answers", "failure_rate", "unusable_rate", "parse_rate", "answer_abstain_rate")
 """Figures that apply to answers about single captions, which have no order and cannot contradict each other."""
 _AS_OF_PAIRS = {"yes": "first", "no": "second", "unclear": "tie"}
@@ -77,11 +80,17 @@ def _verdicts(answers: Sequence[Sequence[tuple[int, str]]]) -> Verdicts:
     )
 
 
-def check_labels(annotate: AnnotateParams, quality: Mapping[str, Any]) -> Checked:
-    """Check measured quality against the gates, except those that need a person's labels."""
+def check_labels(annotate: AnnotateParams, quality: Mapping[str, Any], prompt: str = PROMPT) -> Checked:
+    """Check measured quality against the gates, except those that need a person's labels.
+
+    Args:
+        prompt: the parameter with the prompt of the questions, for remedies.
+    """
+    advice = kind_of(annotate).advice
+    advice = replace(advice, asking=advice.asking.replace(PROMPT, prompt))
     unknown = ["min_gold_pairs", *(["min_agreement"] if "oracle" not in quality else [])]
     gates = annotate.gates.model_copy(update=dict.fromkeys(unknown))
-    checked = check_gates(gates, quality, kind_of(annotate).advice)
+    checked = check_gates(gates, quality, advice)
     for name in unknown:
         if getattr(annotate.gates, name) is not None:
             checked.notes.append(

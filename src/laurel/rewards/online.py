@@ -17,7 +17,7 @@ from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import NO_CAPTION
 from laurel.errors import DataError, RefusedLabelsError
-from laurel.feedback.online_quality import FIRST_LOOK, check_labels, measured
+from laurel.feedback.online_quality import FIRST_LOOK, PROMPT, check_labels, measured
 from laurel.feedback.question_queue import Topic
 from laurel.params.rewards import OnlineParams
 from laurel.rewards.base import UNPAID, Memoryless, Steps
@@ -59,6 +59,7 @@ class OnlineReward(Memoryless):
         self._agent = own.agent
         with_action = context.caption.with_action
         self._card = Described(Path(), own.name, settings, context.env, with_action, settings.judge).card()
+        self._prompt = PROMPT if settings.form == "ranking" else f"rewards.{own.name}.prompt"
         self._annotate = None if settings.replay else context.annotate.of_judge(settings.judge)
         self._seed = derive_seed(own.seed, "online", own.name)
         self._met = MetCaptions(settings.captions)
@@ -143,7 +144,7 @@ class OnlineReward(Memoryless):
         if self._annotate is None or len(self._labels) < self._gates_at:
             return
         self._gates_at = 2 * len(self._labels)
-        refusals = check_labels(self._annotate, self._quality()).refusals
+        refusals = check_labels(self._annotate, self._quality(), self._prompt).refusals
         if refusals:
             raise RefusedLabelsError(
                 f"rewards.{self.name}: {self._agent} stopped training at {self._steps:,} steps, after "
@@ -199,7 +200,7 @@ class OnlineReward(Memoryless):
         if self._labels:
             config["quality"] = quality = self._quality()
             if self._annotate is not None:
-                checked = check_labels(self._annotate, quality)
+                checked = check_labels(self._annotate, quality, self._prompt)
                 config["warnings"] = [*config.get("warnings", ()), *checked.refusals, *checked.warnings, *checked.notes]
         if self._met.left_out:
             too_many = (
