@@ -137,3 +137,19 @@ def test_missing_or_unknown_options_of_forget_are_refused(
     assert main(["annotate", "forget", "--store", "r.db", *options]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "r.db").exists()
+
+
+def test_an_answer_about_actions_is_read_by_the_options_that_its_prompt_lists(tmp_path: Path) -> None:
+    """Any short text counted as readable, so that nonsense could not be forgotten."""
+    path, asked = tmp_path / "r.db", "The actions:\n- turn left\n- move forward\n\nThe state: ..."
+    answers = {"named": "Turn left.", "json": '{"choice": "move forward"}', "other": "fly", "nonsense": "Hm, well."}
+    with ResponseStore(path) as store:
+        for key, text in answers.items():
+            request = ChatRequest((Message("user", asked),), key=key)
+            reply = Reply(text, None, 100, 10)
+            store.put(Exchange(key, Identity("m", "", "http://h"), request, reply, "action/choose", "abcd1234", 0.25))
+        request = ChatRequest((Message("user", "Which way?"),), key="unlisted")
+        reply = Reply("Left.", None, 100, 10)
+        store.put(Exchange("unlisted", Identity("m", "", "http://h"), request, reply, "action/mine", "abcd1234", 0.25))
+    list(forget(path, Wanted("unreadable"), really=True))
+    assert keys(path) == {"named", "json", "unlisted"}

@@ -5,6 +5,7 @@ An unreadable answer counts as readable if its follow-up could be read.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import tempfile
@@ -136,5 +137,6 @@ def _status(row: Mapping[str, Any]) -> Status:
         return "readable"
     if len(text) >= replies.LONGEST_TEXT:  # its end is not stored
         return "unreadable"
-    verdict = kind_of(row["prompt"]).verdict_of(text, cut=row["finish_reason"] in CUT)
+    asked = [one["content"] for one in json.loads(row["messages"]) if one["role"] == "user"]
+    verdict = kind_of(row["prompt"]).verdict_of_stored(text, asked, cut=row["finish_reason"] in CUT)
     return "unreadable" if verdict is None else "abstain" if verdict == ABSTAIN else "readable"

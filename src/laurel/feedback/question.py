@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -85,6 +85,15 @@ class Question(ABC, Generic[Item, Value]):
         """Return the verdict of a stored answer whose question is not known; None where it is unreadable."""
         reading = cls.parse(text, cut=cut)
         return None if reading is None else reading.verdict
+
+    @classmethod
+    def verdict_of_stored(cls, text: str, asked: Sequence[str], *, cut: bool = False) -> str | None:
+        """Return the verdict of a stored answer, as `verdict_of`.
+
+        Args:
+            asked: the user's messages, for kinds whose answers mean something only with what was asked.
+        """
+        return cls.verdict_of(text, cut=cut)
 
     def read(
         self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False

@@ -24,6 +24,17 @@ _ANY, _NONE = (VerdictReader("choice", {}, {"option": option}, named=_NOTHING) f
 """Readers that accept any option, and only refusals to choose."""
 
 
+_LISTED = re.compile(r"(?m)^- (.+)$")
+"""An option in a prompt."""
+
+
+def _reader_of(options: Sequence[str]) -> VerdictReader:
+    """Return the reader of answers that name one of the options; its verdicts are option_0, option_1 and so on."""
+    plain = {option: re.escape(" ".join(option.casefold().split()).rstrip(".")) for option in options}
+    names = {f"option_{number}": plain[option] for number, option in enumerate(options)}
+    return VerdictReader("choice", {}, names, named="|".join(plain.values()))
+
+
 class ActionQuestion(Question[str, Choice]):
     """Asks about a state description.
 
@@ -51,9 +62,7 @@ class ActionQuestion(Question[str, Choice]):
         self.options = tuple(options)
         self.per_token = per_token
         self._listed = "\n".join(f"- {as_text(option)}" for option in self.options)
-        plain = {option: re.escape(" ".join(option.casefold().split()).rstrip(".")) for option in self.options}
-        names = {f"option_{number}": plain[option] for number, option in enumerate(self.options)}
-        self._reader = VerdictReader("choice", {}, names, named="|".join(plain.values()))
+        self._reader = _reader_of(self.options)
 
     @classmethod
     def load_for(cls, name: str | Path, options: Sequence[str]) -> Prompt:
@@ -81,6 +90,15 @@ class ActionQuestion(Question[str, Choice]):
         if _NONE.read(text, cut=cut) == ABSTAIN:
             return ABSTAIN
         return CHOSEN if _ANY.read(text, cut=cut) else None
+
+    @classmethod
+    def verdict_of_stored(cls, text: str, asked: Sequence[str], *, cut: bool = False) -> str | None:
+        """Return the verdict among the options that the messages list; of a prompt that lists none, `verdict_of`."""
+        listed = dict.fromkeys(option for message in asked for option in _LISTED.findall(message))
+        if not listed:
+            return cls.verdict_of(text, cut=cut)
+        verdict = _reader_of(tuple(listed)).read(text, cut=cut)
+        return verdict if verdict in (None, ABSTAIN) else CHOSEN
 
     def read(
         self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
