@@ -145,9 +145,24 @@ def test_two_matrices_are_filled_and_finished_cells_are_not_repeated(
     assert (tmp_path / "page.json").read_text() == before, "damaged tables are played again"
     assert read_json(tmp_path / "page.json")["rewards"]["first"].keys() == {"first"}
     assert capsys.readouterr().out.endswith("page.md\n")
+    monkeypatch.setattr(transfer, "play", fail)
+    monkeypatch.setattr(transfer, "run_project", run_project)
+    assert main([*arguments, "--rewards-only"]) == 0
+    assert read_json(tmp_path / "page.json")["rewards"] == found["rewards"]
+    assert (tmp_path / "page.md").read_text().count("\n| first |") == 1
 
 
-def test_runs_that_cannot_be_compared_are_refused(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents_that_do_not_fit_another_environment_name_the_way_out(runs: list[Path], tmp_path: Path) -> None:
+    origin, target = transfer.read_sources(runs, None)
+    env = target.params.env.model_copy(update={"id": "CartPole-v1"})
+    target = replace(target, params=target.params.model_copy(update={"env": env}))
+    with pytest.raises(DataError, match=r"An agent fits only .* To try rewards alone: --rewards-only\."):
+        transfer.play(origin, target, tmp_path / "table.parquet", lambda _: None)
+
+
+def test_runs_that_cannot_be_compared_are_refused(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ParamsError, match="there must be two or more"):
         transfer.read_sources(runs[:1], None)
     with pytest.raises(ParamsError, match=r"extrinsic is not one. --arm may be one of preference"):
@@ -170,7 +185,10 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[Path], monkeypatch:
     (runs[0] / "gold.jsonl").touch()
     with pytest.raises(DataError, match=r"The working folder has no gold.jsonl, which its params name: run this"):
         transfer.read_sources(runs, None)
-    (runs[0] / "gold.jsonl").unlink()
+    monkeypatch.chdir(tmp_path)
+    Path("gold.jsonl").write_text("of another run")
+    with pytest.raises(DataError, match=r"Its params name gold.jsonl, and the one in the working folder differs from"):
+        transfer.read_sources(runs, None)
 
 
 def test_places_that_cannot_be_written_are_refused_before_anything_is_played(

@@ -13,13 +13,16 @@ from laurel.errors import LaurelError
 from laurel.plugins import installed, packages_of
 
 
-def named_files(content: Any) -> dict[str, str]:
+def named_files(content: Any, folder: Path = Path()) -> dict[str, str]:
     """Return file or directory -> digest, or stamp, for the files that parameters name: modules, prompts, labels,
     models.
 
     The response store is left out, since every run adds to it.
+
+    Args:
+        folder: where relative names are looked up.
     """
-    return {name: digest for text in possible_names(content) for name, digest in _digests(text).items()}
+    return {name: digest for text in possible_names(content) for name, digest in _digests(text, folder).items()}
 
 
 def possible_names(content: Any) -> Iterator[str]:
@@ -33,13 +36,13 @@ def possible_names(content: Any) -> Iterator[str]:
         yield content
 
 
-def _digests(text: str) -> dict[str, str]:
-    """Return file or directory -> digest, or stamp, for those that a value of a parameter names."""
+def _digests(text: str, folder: Path) -> dict[str, str]:
+    """Return file or directory -> digest, or stamp, for those in a folder that a value of a parameter names."""
     module = text.partition(":")[0].replace(".", "/")
     named = {Path(text), Path(f"{module}.py"), *([Path(module)] if ":" in text else [])} - {Path()}
-    named = {path for path in named if exists(path)}
-    files = {str(file): digest_file(file) for file in named if file.is_file()}
-    return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}
+    found = {str(path): folder / path for path in named if exists(folder / path)}
+    files = {name: digest_file(file) for name, file in found.items() if file.is_file()}
+    return files | {name: stamp_directory(place) for name, place in found.items() if place.is_dir()}
 
 
 def code_of_plugins(content: Any) -> dict[str, str]:

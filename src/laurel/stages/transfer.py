@@ -20,7 +20,7 @@ from laurel import __version__
 from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, write_json
 from laurel.data.manifest import read_manifest
-from laurel.data.own_files import code_of_plugins, exists, named_files, possible_names
+from laurel.data.own_files import code_of_plugins, named_files
 from laurel.data.written import prepare, written_whole
 from laurel.envs import return_threshold
 from laurel.errors import DataError, ParamsError
@@ -85,12 +85,7 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
         params = load_params(file)
         stale = next((stage.name for stage in STAGES if not up_to_date(stage, params, folder)), None)
         if stale is not None:
-            module = Path(f"{params.env.id.rpartition(':')[0].replace('.', '/')}.py")
-            again = "Run laurel benchmark on its suite, or laurel run there."
-            if (folder / module).is_file() and not module.is_file():
-                again = f"The working folder has no {module}, its environment: run this command where it is."
-            elif elsewhere := _named_elsewhere(params.used(), folder):
-                again = f"The working folder has no {elsewhere}, which its params name: run this command where it is."
+            again = _other_files(params.used(), folder) or "Run laurel benchmark on its suite, or laurel run there."
             raise DataError(f"{folder}: is not a finished run: {stale} is not up to date. {again}")
         metrics = read_metrics(folder / REPORTS / METRICS)
         arms = params.resolved_arms
@@ -111,9 +106,21 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
     return found
 
 
-def _named_elsewhere(content: Any, folder: Path) -> str | None:
-    """Return a file or directory that a run's parameters name and that lies in its folder, but not in this one."""
-    return next((n for n in possible_names(content) if exists(folder / n) and not exists(Path(n))), None)
+def _other_files(content: Any, folder: Path) -> str | None:
+    """Say what to do about a file that parameters name in a run's folder and that the working folder does not have."""
+    here = named_files(content)
+    for name, digest in named_files(content, folder).items():
+        if name not in here:
+            return (
+                f"The working folder has no {name}, which its params name: run this command where it is, or copy it "
+                "here, as the files of all the runs must be."
+            )
+        if Path(name).is_file() and here[name] != digest:
+            return (
+                f"Its params name {name}, and the one in the working folder differs from the one in {folder}. Copy "
+                "that here, or, if another run needs this one, give each a name of its own and run laurel run again."
+            )
+    return None
 
 
 def transfer(
@@ -124,6 +131,7 @@ def transfer(
     report: Callable[[str], None],
     *,
     train: bool = True,
+    play_agents: bool = True,
 ) -> None:
     """Fill both matrices and write their page.
 
@@ -133,6 +141,7 @@ def transfer(
         command: the command line, for the page.
         report: called with a line for each training run that begins.
         train: False computes only the diagonal of the rewards' matrix, so that nothing is trained.
+        play_agents: False leaves out the agents' matrix, as where agents do not fit the other environments.
 
     Raises:
         DataError: agents of one run do not fit the environment of another, a reward is not one for all agents, or the
@@ -144,7 +153,7 @@ def transfer(
     for source in sources if train else ():
         context = RewardContext.of(source.params)
         Stored(StoredParams(**_stored(source))).check(context, context.adapter)
-    agents = _agents(sources, work / "agents")
+    agents = _agents(sources, work / "agents") if play_agents else {}
     rewards: dict[str, dict[str, Any]] = {source.name: {} for source in sources}
     for origin in sources:
         for target in sources:
@@ -213,9 +222,12 @@ def page(found: Mapping[str, Any]) -> str:
         *sets,
         f"The diagonal is the run itself{whole}. For comparison, the runs' baselines, controls and bounds:",
         markdown(["arm", *names], rows(found["controls"])),
-        "## Agents: played elsewhere without further training",
-        markdown(["agents trained in", *names], rows(found["agents"])),
     ]
+    if found["agents"]:
+        parts += [
+            "## Agents: played elsewhere without further training",
+            markdown(["agents trained in", *names], rows(found["agents"])),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -321,10 +333,14 @@ def play(origin: Source, target: Source, table: Path, advance: Callable[[int], N
     frames = []
     for seed in origin.params.agent.seeds:
         agent = origin.agents / origin.arm.name / seed_folder(seed)
+        try:
+            actor = load_actor(adapter, origin.arm, agent, greedy=params.evaluate.greedy)
+        except DataError as error:
+            raise DataError(f"{error} To try rewards alone: --rewards-only.") from error
         rows = roll_out(
             params.env.with_kwargs(params.evaluate.kwargs),
             adapter,
-            load_actor(adapter, origin.arm, agent, greedy=params.evaluate.greedy),
+            actor,
             n_envs=params.evaluate.n_envs,
             episodes=params.evaluate.episodes,
             seed=derive_seed(params.seed, "evaluate", seed),
