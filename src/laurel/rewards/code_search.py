@@ -17,7 +17,7 @@ import numpy as np
 from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.console import tell
 from laurel.data.json_file import write_json
-from laurel.data.trajectories import read_episodes
+from laurel.data.trajectories import finished, read_episodes
 from laurel.envs.numbers import Numbers
 from laurel.errors import AnnotationError, LaurelError
 from laurel.feedback.annotator import Account
@@ -41,12 +41,12 @@ UNTRIED, FAILED_TRIAL, MISSING = "refused", "failed in training", "no answer"
 
 @dataclass(frozen=True)
 class Sample:
-    """Collected steps of E whole episodes; D of them are distinct to a function."""
+    """Collected steps, of which D are distinct to a function, and the E episodes that ended, or all if none did."""
 
     rows: Rows
     """The distinct ones."""
     place: IntArray
-    """(S,) number of each step among the distinct ones."""
+    """(S,) number of each step of these episodes among the distinct ones."""
     episode: IntArray
     """(S,) number of its episode, from 0."""
     returns: DoubleArray
@@ -56,13 +56,19 @@ class Sample:
 
     @classmethod
     def read(cls, trajectories: Path, numbers: Numbers) -> Sample:
-        """Read the first collected episodes; errors as in `read_episodes`."""
+        """Read the first collected episodes; errors as in `read_episodes`.
+
+        The return of an episode that collection cut off says when that was: with a cost per step it looks best.
+        """
         steps, episode = read_episodes(trajectories, MOST_STEPS)
         _, first, place = np.unique(table_of(steps, numbers), axis=0, return_index=True, return_inverse=True)
-        returns = np.bincount(episode, steps.reward).astype(np.float64)
-        last = np.flatnonzero(np.diff(episode, append=-1))
+        whole = finished(steps, episode)
+        whole = whole if whole.any() else np.ones_like(whole)
+        kept, number = whole[episode], np.cumsum(whole) - 1
+        returns = np.bincount(episode, steps.reward).astype(np.float64)[whole]
+        last = np.flatnonzero(np.diff(episode, append=-1))[whole]
         success = numbers.adapter.succeeded(returns.astype(np.float32), steps[last])
-        return cls(rows_of(steps[first], numbers), place.reshape(-1), episode, returns, success)
+        return cls(rows_of(steps[first], numbers), place.reshape(-1)[kept], number[episode[kept]], returns, success)
 
     def totals(self, values: DoubleArray) -> DoubleArray:
         """Sum the rewards of the distinct transitions (D,) over each episode (E,)."""
