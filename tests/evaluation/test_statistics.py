@@ -23,7 +23,7 @@ from laurel.evaluation.statistics import (
     steps_to_threshold,
     summarise,
 )
-from laurel.evaluation.summary import FURTHER
+from laurel.evaluation.summary import FURTHER, legend
 
 scores = st.lists(st.floats(-100, 100) | st.integers(-2, 2).map(float), min_size=1, max_size=9).map(np.array)
 
@@ -102,7 +102,7 @@ def test_intervals_cover_where_nothing_was_trained(seeds):
         episodes = (rng.random((seeds, 10)) < 0.3).astype(np.float64)
         played = pd.DataFrame({"arm": "a", "seed": np.repeat(np.arange(seeds), 10), "return": episodes.reshape(-1)})
         interval = estimate(episodes.mean(axis=1), *return_range(nothing, played), draws=400, seed=0)["ci95"]
-        covered += interval[0] <= 0.3 <= interval[1]
+        covered += interval is not None and interval[0] <= 0.3 <= interval[1]
     assert covered / 200 >= 0.95
 
 
@@ -243,6 +243,22 @@ def test_one_seed_has_no_interval(tables):
     assert entry["success"]["ci95"] is None
     assert entry["area"]["ci95"] is None
     assert entry["solved"]["ci95"] is None
+
+
+def test_returns_that_are_all_the_same_have_no_interval_and_the_legend_says_so(tables):
+    """An interval of width zero would claim that no agent can ever return anything else."""
+    results, curves = tables({"extrinsic": 0.1, "preference": 0.9})
+    same = results.assign(**{"return": -0.1}), curves.assign(return_mean=np.float64(np.float32(-0.1)))
+    found = summarised(*same)
+    assert found["preference"]["return"] == {"mean": pytest.approx(-0.1), "ci95": None, "iqm": pytest.approx(-0.1)}
+    assert found["preference"]["area"]["ci95"] is None
+    assert found["preference"]["success"]["ci95"] is not None
+    says = "Returns have no interval, since they are all the same"
+    for arms, said in ((found, True), (summarised(results, curves), False)):
+        metrics = {"order": list(arms), "arms": arms, "comparisons": {}}
+        assert (says in legend(metrics)) is said
+    alone = summarised(*tables({"extrinsic": 0.1}, seeds=1))
+    assert says not in legend({"order": list(alone), "arms": alone, "comparisons": {}})
 
 
 def test_summary_is_clean_json(tables):

@@ -1,7 +1,8 @@
 """Statistics of each arm over a few seeds: means, intervals, solved seeds, steps to a threshold.
 
 A seed is one sample: episodes are first averaged within their seed, then seeds are compared (Agarwal et al.
-2021, arXiv 2108.13264). An interval needs at least two seeds; with one it is None and never made up.
+2021, arXiv 2108.13264). An interval needs at least two seeds, and a return that differs from the others of the run;
+without them it is None and never made up.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ LOW_TAU = 0.3
 """Rank agreement below which the report warns of a learned reward that misses the task."""
 TAU_DRAWS = 200
 """Draws for the interval of Kendall's tau, which only decides about a warning."""
+ROUNDING = 1e-6
+"""Relative difference of returns that counts as none: curves are in single precision."""
 CURVE_DRAWS = 1000
 """Most draws for the interval at a point of a curve, where the second digit does not matter."""
 
@@ -147,7 +150,8 @@ def estimate(scores: DoubleArray, low: float, high: float, *, draws: int, seed: 
     With fewer than four seeds nothing is trimmed, and the interquartile mean is the mean. It can hide one
     failing seed in four, so it is never shown without the mean.
 
-    A seed scores between `low` and `high`; `draws` and `seed` are of the interval.
+    A seed scores between `low` and `high`; if they are equal, all seeds of the run scored the same, nothing tells by
+    how much another one may differ, and the interval is None. `draws` and `seed` are of the interval.
 
     >>> estimate(np.array([0.0, 4.0, 5.0, 6.0, 100.0]), 0.0, 100.0, draws=200, seed=0)["iqm"]
     5.0
@@ -155,7 +159,8 @@ def estimate(scores: DoubleArray, low: float, high: float, *, draws: int, seed: 
     from rliable import metrics
 
     interval = None
-    if len(scores) > 1 and np.isfinite(scores).all():
+    apart = not math.isclose(low, high, rel_tol=ROUNDING)
+    if len(scores) > 1 and apart and np.isfinite(scores).all():
         lower, upper = mean_intervals(scores[None], low, high, draws=draws, seed=seed)
         interval = [float(lower[0]), float(upper[0])]
     return {"mean": _finite(scores.mean()), "ci95": interval, "iqm": _finite(metrics.aggregate_iqm(scores))}

@@ -289,6 +289,10 @@ def legend(metrics: Mapping[str, Any]) -> str:
         "Means over seeds, with 95% intervals in brackets (a single seed has none), which allow for one more seed with "
         f"the lowest or the highest {ends}{success}; IQM: interquartile mean."
     ]
+    if any(len(a["seeds"]) > 1 and a["return"]["mean"] is not None and not a["return"]["ci95"] for a in arms.values()):
+        sentences.append(
+            "Returns have no interval, since they are all the same: nothing tells by how much another seed may differ."
+        )
     if any(arm["solved"] for arm in arms.values()):
         sentences.append(
             "Solved seeds: how many seeds solved the task, with Wilson's interval of their share, corrected for "
