@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TextIO
 
+from filelock import FileLock, Timeout
 from kfp import local
 
 from laurel.components import IMAGE
 from laurel.components.step import BEGUN, DONE, FAILED, TRACKING_URI
 from laurel.data.disk import reason_of
-from laurel.data.replacing import replace_directory
+from laurel.data.replacing import lock_of, replace_directory
 from laurel.errors import DataError, LaurelError
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
@@ -33,7 +34,7 @@ from laurel.pipelines.files import code_with_files
 from laurel.pipelines.stopping import StepProcesses, ended_once_interrupted
 from laurel.pipelines.sweep import SweepPlan
 from laurel.stages.preflight import check_run
-from laurel.tracking.pipeline import close_pipeline_run
+from laurel.tracking.pipeline import close_pipeline_run, end_killed_pipelines
 
 REPORTS, STUDY, STEPS, LOG, CACHE = "reports", "study", "steps", "pipeline.log", ".kfp_cache"
 MADE = {REPORTS: "*/evaluate/reports", STUDY: "*/pick-best/study"}
@@ -85,22 +86,17 @@ def run_locally(
         raise DataError(f"{place}: holds files that are not Laurel's. Choose another --output.")
     if runner == "process":  # a container may have what this Python lacks, and the step `plan` looks there
         check_run(params)
-    try:
-        (output / STEPS).mkdir(parents=True, exist_ok=True)
-        log = (output / LOG).open("w", encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{output}: cannot be written ({reason_of(error)}). Choose another --output.") from None
     if runner == "docker":
         params = _tracked_from_containers(params)
-    earlier = set(_made(output, kind))
     cache = output / STEPS / CACHE
-    if not resume:
-        shutil.rmtree(cache, ignore_errors=True)
     with (
-        _closing(log),
+        _alone(output, params) as log,
         _closed_if_stopped(params, output / STEPS),
         _runner(runner, image or IMAGE, params.annotate) as (chosen, name, code),
     ):
+        earlier = set(_made(output, kind))
+        if not resume:
+            shutil.rmtree(cache, ignore_errors=True)
         pipeline = make_pipeline(params, image=name, on_this_machine=True, retries=retries, sweep=sweep)
         with _listening(_Listener(log, sys.stderr, everything=debug)) as listener:
             local.init(chosen, pipeline_root=str(output / STEPS), enable_caching=True, cache_root=str(cache))
@@ -132,13 +128,40 @@ def _made(output: Path, kind: str) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _closing(log: TextIO) -> Iterator[None]:
-    """Close a log at the end; what a full disk does not take is lost."""
+def _alone(output: Path, params: Params) -> Iterator[TextIO]:
+    """Hold the lock of an output, and yield its log; end runs in MLflow that killed pipelines have left.
+
+    Raises:
+        DataError: another process holds the lock, or the output cannot be written.
+    """
     try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            log.close()
+        (output / STEPS).mkdir(parents=True, exist_ok=True)
+        lock = FileLock(lock_of(output), blocking=False)
+        lock.acquire()
+    except Timeout:
+        raise DataError(
+            f"{output}: another process is writing it. Wait for it to end, or choose another --output."
+        ) from None
+    except OSError as error:
+        raise _unwritable(output, error) from None
+    with lock:
+        file = output / LOG
+        if file.exists():  # written to until the latest pipeline ended
+            names = [folder.name for folder in (output / STEPS).iterdir() if folder.name != CACHE]
+            end_killed_pipelines(params.tracking, names, at=file.stat().st_mtime)
+        try:
+            log = file.open("w", encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(output, error) from None
+        try:
+            yield log
+        finally:
+            with contextlib.suppress(OSError):  # what a full disk does not take is lost
+                log.close()
+
+
+def _unwritable(output: Path, error: OSError) -> DataError:
+    return DataError(f"{output}: cannot be written ({reason_of(error)}). Choose another --output.")
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from small_project import SMALL, lasting
 from laurel.cli.app import main
 from laurel.data.json_file import read_json
 from laurel.data.manifest import read_manifest
+from laurel.data.replacing import lock_of
 from laurel.errors import DataError
 from laurel.pipelines import local
 from laurel.pipelines.local import _Listener
@@ -258,6 +259,43 @@ def test_the_run_in_mlflow_of_a_stopped_pipeline_ends(
     (experiment,) = client.search_experiments(filter_string="name = 'laurel'")
     (run,) = client.search_runs([experiment.experiment_id])
     assert (run.info.status, run.data.tags["pipeline_run"]) == ("KILLED", "laurel-1")
+
+
+def test_the_run_in_mlflow_of_a_killed_pipeline_ends_once_the_next_begins(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    params = Project.create(tmp_path / "p", {**SMALL, "tracking.enabled": True}).params
+    monkeypatch.setattr(local, "check_run", lambda _: None)
+
+    def killed(**_: Any) -> None:
+        (tmp_path / "out" / "steps" / "laurel-1").mkdir()
+        open_pipeline_run(params.env, params.tracking, "laurel-1", "abc")
+        raise SystemExit  # nothing handles it, as nothing handles a kill
+
+    def fails(**_: Any) -> None:
+        raise RuntimeError
+
+    for pipeline, error in ((killed, SystemExit), (fails, local.PipelineError)):
+        monkeypatch.setattr(local, "make_pipeline", lambda *_, pipeline=pipeline, **__: pipeline)
+        with pytest.raises(error):
+            local.run_locally(params, tmp_path / "out")
+        client = MlflowClient(database)
+        (experiment,) = client.search_experiments(filter_string="name = 'laurel'")
+        (run,) = client.search_runs([experiment.experiment_id])
+        assert run.info.status == ("RUNNING" if pipeline is killed else "KILLED")
+    assert run.info.start_time <= run.info.end_time
+
+
+def test_two_runs_do_not_write_to_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = Project.create(tmp_path / "p", SMALL).params
+    monkeypatch.setattr(local, "check_run", lambda _: None)
+    with (
+        FileLock(lock_of(tmp_path / "out")),
+        pytest.raises(DataError, match=r"out: another process is writing it\. Wait for it to end, or choose another"),
+    ):
+        local.run_locally(params, tmp_path / "out")
 
 
 def test_a_changed_file_of_the_parameters_is_no_code_of_an_earlier_run(

@@ -12,7 +12,7 @@ from mlflow.entities import Run
 
 from laurel.data.directory import output_directory
 from laurel.params import EnvParams, Params, TrackingParams, parse_params
-from laurel.tracking.pipeline import close_pipeline_run, open_pipeline_run
+from laurel.tracking.pipeline import close_pipeline_run, end_killed_pipelines, open_pipeline_run
 from laurel.tracking.tracker import Tracker
 
 URI = "MLFLOW_TRACKING_URI"
@@ -144,6 +144,30 @@ def test_the_runs_of_a_killed_step_end_with_the_pipeline(
     assert {status[run] for run in ours} == {"KILLED"}
     assert {status[run] for run in of_others} == {"RUNNING"}
     assert status[again] == "FINISHED"
+
+
+def test_the_runs_of_killed_pipelines_end_when_they_worked_last(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = make_params()
+    for name in ("monday", "tuesday", "wednesday"):
+        open_pipeline_run(*of(params), name, "abc123")
+    close_pipeline_run(*of(params), "wednesday", "SUCCEEDED", "")
+    monkeypatch.setenv("LAUREL_OUTPUT_URI", "/here/monday/train-agents/agents")
+    with output_directory(tmp_path / "it", stage="train-agents", params={}) as out:
+        tracker = Tracker(params, "train-agents", {}, out)
+        step = tracker._open(client, runs(client)[0].info.experiment_id, None, None)
+    at = max(run.info.start_time for run in runs(client)) / 1000 + 60
+    end_killed_pipelines(params.tracking, ["monday", "wednesday"], at=at)
+    by_name = {run.data.tags.get("pipeline_run", "step of monday"): run for run in runs(client)}
+    assert {name: run.info.status for name, run in by_name.items()} == {
+        "monday": "KILLED",
+        "step of monday": "KILLED",
+        "tuesday": "RUNNING",
+        "wednesday": "FINISHED",
+    }
+    assert {by_name[name].info.end_time for name in ("monday", "step of monday")} == {int(1000 * at)}
+    assert client.get_run(step.id).data.tags["mlflow.parentRunId"] == by_name["monday"].info.run_id
 
 
 def test_tracking_that_is_off_or_out_of_reach(

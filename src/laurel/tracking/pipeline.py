@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from laurel import __version__
 from laurel.params import EnvParams, TrackingParams
-from laurel.tracking.run import PARENT, UPSTREAM, Run, existing
+from laurel.tracking.run import PARENT, UPSTREAM, Run, existing, milliseconds
 from laurel.tracking.server import connect, explained, failures, without_secrets
 from laurel.tracking.tracker import OUTPUT, Tracker
 
@@ -63,9 +63,31 @@ def close_pipeline_run(
     _logged(tracking, log)
 
 
-def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable[str]) -> None:
+def end_killed_pipelines(tracking: TrackingParams, names: Iterable[str], *, at: float) -> None:
+    """End the runs of pipelines that were killed before they could close them: MLflow would show them as running
+    forever.
+
+    Args:
+        tracking: whether and where runs are logged.
+        names: of pipelines none of which works any more. The name of each is a folder in the path of its outputs.
+        at: when they worked last, in seconds since 1970.
+    """
+    known = {_quoted(name): name for name in names}
+
+    def log(client: MlflowClient, experiment: str) -> None:
+        for run in client.search_runs([experiment], "tags.stage = 'pipeline' and attributes.status = 'RUNNING'"):
+            if (name := run.data.tags.get(NAME)) in known:
+                _adopt(client, experiment, run.info.run_id, [known[name]], at)
+                ended = max(milliseconds(at), run.info.start_time)
+                client.set_terminated(run.info.run_id, status="KILLED", end_time=ended)
+
+    if known:
+        _logged(tracking, log)
+
+
+def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable[str], at: float | None = None) -> None:
     """Make the runs of a pipeline's stages, including failed ones, and the runs of their inputs children of its own
-    run.
+    run; those that run end now, or at a time in seconds since 1970.
 
     A run that has a parent keeps it: its stage was taken from the cache of an earlier pipeline.
     """
@@ -73,7 +95,7 @@ def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable
     made = [run.info for query in searched for run in client.search_runs([experiment], query)]
     for run in made:
         if run.status == "RUNNING":  # its step was killed, e.g. for lack of memory
-            Tracker.abandon(Run(client, run.run_id, experiment), "KILLED")
+            Tracker.abandon(Run(client, run.run_id, experiment), "KILLED", at=at)
     waiting = [run.run_id for run in made]
     seen: set[str] = set()
     while waiting:
