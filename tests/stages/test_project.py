@@ -126,6 +126,9 @@ def test_changed_files(
     assert run() == everything[2:]
     (package / "__init__.py").write_text("import minigrid\n")
     assert run() == everything
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "__init__.cpython-312.pyc").write_bytes(b"what another Python compiled")
+    assert run() == [], "the same code"
     (project.path / project_module.DONE).write_text("{")
     assert run() == everything
     assert run() == []

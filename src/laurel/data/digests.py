@@ -12,6 +12,7 @@ from pathlib import Path
 
 Stamp = tuple[int, int, int, int]
 """Size, inode, and mtime and ctime in nanoseconds."""
+COMPILED = "__pycache__"
 
 _known: dict[str, tuple[Stamp, str]] = {}
 
@@ -31,8 +32,8 @@ def digest_file(path: Path) -> str:
 def digest_directory(path: Path, without: Collection[str], folders: Collection[Path] = ()) -> str:
     """Return the SHA-256 of all files below a directory, by name and content.
 
-    Excludes files with the names `without`, those in `folders`, and hidden files, which file managers and network
-    drives create.
+    Excludes files with the names `without`, those in `folders`, hidden files, which file managers and network drives
+    create, and compiled ones, which Python writes when it imports a module.
     """
     digest = hashlib.sha256()
     for file in _files(path, without):
@@ -50,7 +51,8 @@ def stamp_directory(path: Path, without: Collection[str]) -> str:
 
 
 def _files(path: Path, without: Collection[str]) -> list[Path]:
-    return sorted(f for f in path.rglob("*") if f.is_file() and f.name not in without and not f.name.startswith("."))
+    found = (f for f in path.rglob("*") if f.name not in without and not f.name.startswith("."))
+    return sorted(f for f in found if f.is_file() and f.parent.name != COMPILED)
 
 
 def _stamp(path: Path) -> Stamp:
