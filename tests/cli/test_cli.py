@@ -377,6 +377,14 @@ def test_a_name_that_no_file_can_have(command: tuple[str, ...], capsys: pytest.C
     assert re.search(r"^laurel: x{200}.*: cannot be (used|read) \(File name too long\)", capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("command", [("show", "{}"), ("compare", "{}", "{}"), ("pipeline", "run", "--output", "{}")])
+def test_a_link_to_itself(command: tuple[str, ...], project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    (project.path / "loop").symlink_to("loop")
+    params = ["--params", str(project.path / "params.yaml")] if "run" in command else []
+    assert main([word.format(project.path / "loop") for word in command] + params) == 2
+    assert "loop: cannot be used (Too many levels of symbolic links)" in capsys.readouterr().err
+
+
 def test_why_a_command_fails_is_written_for_whoever_started_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

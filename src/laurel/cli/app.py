@@ -61,7 +61,7 @@ COMMANDS = (
 )
 """Modules of commands, in the order of the help."""
 INTERRUPTED = 130
-OF_A_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
+OF_A_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP)
 """Operating-system errors caused by a path that the user gave."""
 AGAIN = "Run the same command again to resume."
 """What to do after Ctrl-C, unless a command says otherwise."""
@@ -123,9 +123,12 @@ def _run(options: argparse.Namespace) -> Any:
     except LaurelError:
         raise
     except (Exception, SystemExit) as error:  # a plug-in of another package may raise anything, or call sys.exit()
-        if (blamed := blame(error)) is None:
-            raise
-        raise blamed from error
+        if (blamed := blame(error)) is not None:
+            raise blamed from error
+        loop = error.__context__  # of Path.resolve before Python 3.13
+        if isinstance(error, RuntimeError) and isinstance(loop, OSError) and loop.errno == errno.ELOOP:
+            raise loop from error
+        raise
 
 
 def _parser() -> argparse.ArgumentParser:
