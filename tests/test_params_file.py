@@ -82,8 +82,8 @@ def test_anchors_and_merges_are_no_duplicates(tmp_path: Path) -> None:
     [
         ("", "it is empty."),
         ("# only a comment\n", "it is empty."),
-        ("- env\n- agent\n", "expected keys such as `env:` and `agent:`, found a list of 2."),
-        ("just words", 'expected keys such as `env:` and `agent:`, found "just words".'),
+        ("- env\n- agent\n", "expected keys with values, found a list of 2. laurel init makes"),
+        ("just words", 'expected keys with values, found "just words". laurel init makes'),
         ("env: {id: a\ncollect: 3", "not valid YAML at line 2, column 8: "),
         ("env:\n  id: a\n   kwargs: {}\n", "not valid YAML at line 3, column 10: mapping values are not allowed here."),
         ("env:\n\tid: a\n", "not valid YAML at line 2, column 1: "),

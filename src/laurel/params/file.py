@@ -66,7 +66,7 @@ def read_mapping(path: Path, start: str = "laurel init makes a project that has 
     if content is None:
         raise ParamsError(f"{path}: it is empty. {start}")
     if not isinstance(content, dict):
-        raise ParamsError(f"{path}: expected keys such as `env:` and `agent:`, found {shown(content)}.")
+        raise ParamsError(f"{path}: expected keys with values, found {shown(content)}. {start}")
     return content
 
 
