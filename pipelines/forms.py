@@ -121,6 +121,13 @@ def cron(value: str, *, vertex: bool) -> str | None:
     )
 
 
+def host(value: str) -> str | None:
+    """Check the address of a cluster's Kubeflow Pipelines."""
+    if re.fullmatch(r"https?://[^/@\s]+(/\S*)?", value):
+        return None
+    return "--host must be the address of Kubeflow Pipelines, e.g. http://localhost:8080, without a password."
+
+
 def host_of(url: str) -> str:
     """Return the host that a URL names; an empty text if it names none."""
     try:

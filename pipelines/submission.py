@@ -141,8 +141,8 @@ def _check_names(options: Options, found: Findings) -> None:
         found.check(options.service_account and forms.service_account(options.service_account))
         found.check(options.network and forms.network(options.network))
         found.check(options.api_endpoint and forms.api_endpoint(options.api_endpoint))
-    elif not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", options.host or ""):
-        found.check("--host must be the address of Kubeflow Pipelines, e.g. http://localhost:8080, without a password.")
+    else:
+        found.check(forms.host(options.host or ""))
     if options.schedule is not None:
         found.check(forms.cron(options.schedule, vertex=options.vertex))
     if options.template is None:

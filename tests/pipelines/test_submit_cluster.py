@@ -250,6 +250,9 @@ def test_no_server_answers(
     monkeypatch.chdir(project.path)
     assert main(["pipeline", "status", "r-1", "--host", "http://127.0.0.1:9"]) == 2
     assert "http://127.0.0.1:9 does not respond (ConnectionError). Check --host" in capsys.readouterr().err
+    for command in ("status", "cancel"):
+        assert main(["pipeline", command, "r-1", "--host", "127.0.0.1:9"]) == 2
+        assert "--host must be the address of Kubeflow Pipelines, e.g. http://" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

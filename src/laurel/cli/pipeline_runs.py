@@ -319,11 +319,13 @@ def _cancel(options: argparse.Namespace) -> int:
 def _connect(options: argparse.Namespace) -> tuple[Backend, str]:
     """Connect to where a run is; return that, and the options that name the run."""
     _check_exclusive(options)
+    forms = pipelines_module("forms")
     if options.host:
+        if problem := forms.host(options.host):
+            raise LaurelError(problem)
         namespace = f" --namespace {options.namespace}" if options.namespace else ""
         backend: Backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
         return backend, f"{options.job} --host {options.host}{namespace}"
-    forms = pipelines_module("forms")
     project, region = _project(options), _region(options)
     problems = [forms.project(project), forms.region(region)]
     if options.api_endpoint:
