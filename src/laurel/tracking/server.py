@@ -8,6 +8,7 @@ import re
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from laurel.workspace import lasting
@@ -46,9 +47,32 @@ def connect(experiment: str) -> tuple[MlflowClient, str]:
         return client, _experiment(client, experiment, None)
     database = Path(uri.removeprefix("sqlite:///").partition("?")[0]).resolve()
     with FileLock(database.with_name(f".{database.name}.lock")):
+        if _is_new(database):
+            _set_up(database)
         _log_ahead(database)
         client = MlflowClient(uri)
         return client, _experiment(client, experiment, (database.parent / ARTIFACTS).as_uri())
+
+
+def _is_new(database: Path) -> bool:
+    """Whether a database has no tables yet; False where MLflow's own message is better, as in `_log_ahead`."""
+    with suppress(sqlite3.OperationalError), closing(sqlite3.connect(database)) as connection:
+        return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+    return False
+
+
+def _set_up(database: Path) -> None:
+    """Make MLflow's tables in a new database, all or none of them.
+
+    MLflow makes them in dozens of steps, and cannot continue those that Ctrl-C, a kill or a full disk has interrupted.
+    """
+    from mlflow import MlflowClient
+
+    with TemporaryDirectory(prefix="laurel-", ignore_cleanup_errors=True) as scratch:
+        whole = Path(scratch) / DATABASE
+        MlflowClient(f"sqlite:///{whole}")
+        with closing(sqlite3.connect(whole)) as source, closing(sqlite3.connect(database)) as target:
+            source.backup(target)
 
 
 def _log_ahead(database: Path) -> None:
