@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -184,6 +185,27 @@ def test_a_killed_search_resumes(params: Params, space: Space, tmp_path: Path) -
     trials = run(opened(tmp_path / "b", space, params), 4, tmp_path / "b" / "work")
     assert [trial.number for trial in trials] == [0, 1, 2, 3]
     assert trials[:2] == run(opened(tmp_path / "a", space, params), 2, tmp_path / "a" / "work")[:2]
+
+
+def test_a_search_killed_while_it_removes_the_files_of_a_trial_resumes(
+    params: Params, space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(folder: Path) -> None:
+        (folder / "seed-0" / CURVE).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(opened(tmp_path, space, params), 2, tmp_path / "work")
+
+    def train(*args: Any) -> None:
+        assert not args[2].exists(), "half a checkpoint, from which training cannot resume"
+        earn(*args)
+
+    assert [trial.state for trial in run(opened(tmp_path, space, params), 2, tmp_path / "work", train)] == [
+        "complete"
+    ] * 2
 
 
 def test_parallel_search_runs_as_many_trials(params: Params, space: Space, tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def run_trials(
                 processes.stop(trial.unfinished)
                 waiting = deque(job for job in waiting if not any(job is stopped for stopped in trial.unfinished))
                 usage = of_all(used_by(agent) for agent in trial.jobs)
-                shutil.rmtree(trial.folder)
                 study.tell(trial.asked, result, usage)
+                shutil.rmtree(trial.folder)  # not before: half a folder could not be resumed
                 running.remove(trial)
                 ended += 1
                 advance(1)
