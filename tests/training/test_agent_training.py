@@ -232,3 +232,16 @@ def test_stopping_during_lockstep_leaves_every_checkpoint_whole(tmp_path: Path, 
     train_together(agents(), frozen_lake, lambda n: None)
     for seed in "012":
         assert content(tmp_path / "together" / seed) == content(tmp_path / "alone" / seed)
+
+
+def test_one_of_a_group_may_be_finished(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+    """Where the process was killed between the last checkpoints of its agents."""
+    tasks = [make_task(seed=seed) for seed in range(2)]
+    for task in tasks:
+        run(task, frozen_lake, tmp_path / "alone" / str(task.seed), caption_reward())
+    run(tasks[0], frozen_lake, tmp_path / "together" / "0", caption_reward(), updates=5)
+    run(tasks[1], frozen_lake, tmp_path / "together" / "1", caption_reward())
+    agents = [Assignment(task, caption_reward(), tmp_path / "together" / str(task.seed)) for task in tasks]
+    train_together(agents, frozen_lake, lambda n: None)
+    for seed in "01":
+        assert content(tmp_path / "together" / seed) == content(tmp_path / "alone" / seed)

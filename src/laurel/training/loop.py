@@ -84,8 +84,8 @@ def train_together(
     try:
         runs = [start(agent, interest) for agent in agents]
         advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
-        for update in sorted({run.progress.update for run in runs}):
-            together = [run for run in runs if run.progress.update == update]
+        reached = sorted({run.progress.update for run in runs})
+        for together in [[run for run in runs if run.progress.update == update] for update in reached]:
             group = _caught_up(together)
             while together[0].progress.update < together[0].agent.last:
                 if any(run.ends_here for run in together):
