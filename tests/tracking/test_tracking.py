@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -226,6 +227,16 @@ def test_a_reward_whose_name_mlflow_reserves_for_versions(database: str, tmp_pat
     client = MlflowClient(database)
     for name, alias in zip(names, ("name-v1", "name-Latest", "v1-long"), strict=True):
         assert client.get_model_version_by_alias("reward.Y-v0", alias).tags["reward"] == name
+
+
+@pytest.mark.usefixtures("database")
+def test_a_version_names_its_model_as_servers_demand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model").mkdir()
+    with Tracker(make_params(), "train-reward", {}, Output(tmp_path)).stage_run() as run:
+        assert run
+        monkeypatch.setattr(MlflowClient, "create_model_version", asked := Mock())
+        run.register("reward.Z-v0", source := run.log_model(tmp_path / "model", "reward", {}), {})
+    assert source == f"models:/{asked.call_args.kwargs['model_id']}"
 
 
 def test_many_and_long_parameters(database: str, tmp_path: Path) -> None:

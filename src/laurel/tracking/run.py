@@ -26,6 +26,8 @@ BATCH = 1000
 """Metrics that MLflow takes in one request."""
 PARAMS_BATCH = 100
 """Parameters that MLflow takes in one request."""
+LOGGED = "models:/"
+"""Beginning of a logged model's address, before its id."""
 PARENT = "mlflow.parentRunId"
 """Tag with the run that a run is below."""
 TRAINING = "training"
@@ -149,7 +151,11 @@ class Run:
         from mlflow.exceptions import MlflowException
 
         name = registered(model)
-        add = partial(self.client.create_model_version, name, source, run_id=self.id, tags=dict(tags))
+        # without the id, a server refuses a logged model
+        model_id = source.removeprefix(LOGGED) if source.startswith(LOGGED) else None
+        add = partial(
+            self.client.create_model_version, name, source, run_id=self.id, model_id=model_id, tags=dict(tags)
+        )
         try:
             version = add()
         except MlflowException as error:
