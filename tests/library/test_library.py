@@ -203,3 +203,11 @@ def test_models_of_the_registry_are_loaded(finished: Project, monkeypatch: pytes
     assert action in range(7)
     with pytest.raises(DataError, match="MLflow does not have it"):
         laurel.load_reward("models:/reward.none@preference")
+    from mlflow import pyfunc
+
+    reward = pyfunc.load_model(f"models:/reward.{here.env.id}@preference")
+    for texts in (["You turn."], np.array(["You turn."]), pd.DataFrame({"any": ["You turn."]})):
+        assert reward.predict(texts) == here.score(["You turn."])
+    with pytest.raises(DataError, match="one column of captions is needed, but it has a, b"):
+        reward.predict(pd.DataFrame({"a": ["You turn."], "b": ["You turn."]}))
+    assert pyfunc.load_model(f"models:/agent.{here.env.id}@best").predict(observation) == action

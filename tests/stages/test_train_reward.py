@@ -66,7 +66,7 @@ def test_a_registered_reward_names_the_annotator_that_was_asked_for_it(
     registered: list[dict[str, str]] = []
     run: Any = SimpleNamespace(
         log_metrics=lambda _: None,
-        log_model=lambda *_: "models:/own",
+        log_model=lambda *_, **__: "models:/own",
         register=lambda name, source, tags, alias: registered.append(tags),
     )
     train_reward.track(run, dict(params), Output(tmp_path))
@@ -84,7 +84,7 @@ def test_rewards_without_a_measured_quality_are_registered_too(tmp_path: Path) -
     registered: list[tuple[str, str | None]] = []
     run: Any = SimpleNamespace(
         log_metrics=lambda _: None,
-        log_model=lambda *_: "models:/own",
+        log_model=lambda *_, **__: "models:/own",
         register=lambda name, source, tags, alias: registered.append((tags["reward"], alias)),
     )
     train_reward.track(run, dict(params), Output(tmp_path))

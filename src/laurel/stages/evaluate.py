@@ -380,7 +380,7 @@ def _register_best(tracked: Run, subject: _Subject, scores: Scores, made_rewards
     best = max(of_methods, key=lambda agent: (scores[agent][0], agent))
     arm, place = of_methods[best]
     tags = {"env": env.id, "arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
-    tracked.register(f"agent.{env.id}", tracked.log_model(place, "best_agent", tags), tags, alias=BEST)
+    tracked.register(f"agent.{env.id}", tracked.log_model(place, "best_agent", tags, loads=True), tags, alias=BEST)
     if arm.reward:
         paid = next(iter(arm.reward))
         tags = {"reward": paid, **subject.stored.label_set_tag(paid, best[1])}

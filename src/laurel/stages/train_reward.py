@@ -150,6 +150,6 @@ def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
             numbers = {f"{begin}{of_set}{key}": value for key, value in flatten(quality).items()}
             run.log_metrics({key: value for key, value in numbers.items() if isinstance(value, int | float)})
             own = {**tags, **stored.label_set_tag(name, number)}
-            source = run.log_model(set_of(path / name, number), f"reward-{name}", own, {CARD: card})
+            source = run.log_model(set_of(path / name, number), f"reward-{name}", own, {CARD: card}, loads=True)
             if sections["tracking"].register_models:
                 run.register(f"reward.{env.id}", source, own, alias=None if number else name)

@@ -166,7 +166,7 @@ class AgentRuns:
         if not state["finished"]:
             _log_adapter(agent.run, agent.place, stamp, agent.step)
         else:
-            source = agent.run.log_model(agent.place, "agent", self._tags(agent))
+            source = agent.run.log_model(agent.place, "agent", self._tags(agent), loads=True)
             if self.tracker.sections["tracking"].register_models:
                 agent.run.register(f"agent.{self.tracker.sections['env'].id}", source, self._tags(agent))
             agent.run.end(at=now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import posixpath
 import re
 import time
@@ -28,6 +29,10 @@ PARAMS_BATCH = 100
 """Parameters that MLflow takes in one request."""
 LOGGED = "models:/"
 """Beginning of a logged model's address, before its id."""
+MLMODEL = "MLmodel"
+"""File of a logged model that says how `mlflow.pyfunc` loads it."""
+LOADER = "laurel.library.mlflow_model"
+"""The module that loads rewards and agents for it."""
 PARENT = "mlflow.parentRunId"
 """Tag with the run that a run is below."""
 TRAINING = "training"
@@ -99,7 +104,13 @@ class Run:
         return f"runs:/{self.id}/{name}"
 
     def log_model(
-        self, path: Path, name: str, tags: Mapping[str, str], more: Mapping[str, Any] = MappingProxyType({})
+        self,
+        path: Path,
+        name: str,
+        tags: Mapping[str, str],
+        more: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        loads: bool = False,
     ) -> str:
         """Copy a model's directory to a logged model of this run; return its location.
 
@@ -107,6 +118,7 @@ class Run:
             name: of the model; characters that MLflow does not allow become dashes.
             tags: describe the model.
             more: JSON files besides: name -> content.
+            loads: whether LOADER can load it.
         """
         from mlflow.entities import LoggedModelOutput
 
@@ -114,6 +126,10 @@ class Run:
             self.experiment, re.sub("[/:.%\"']", "-", name), source_run_id=self.id, tags=dict(tags)
         )
         self.client.log_model_artifacts(model.model_id, str(path))
+        if loads:
+            flavor = {"loader_module": LOADER, "python_version": platform.python_version()}
+            # JSON is YAML, too
+            more = {**more, MLMODEL: {"flavors": {"python_function": flavor}, "model_id": model.model_id}}
         with TemporaryDirectory(prefix="laurel-") as scratch:
             for file, content in more.items():
                 write_json(Path(scratch) / file, content)
