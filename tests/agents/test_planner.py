@@ -16,6 +16,7 @@ from laurel.agents.actors import make_actor
 from laurel.agents.actors.planner import Planner
 from laurel.agents.subgoals import EXPLORE, Episode, Subgoal, Subgoals, subgoals_of
 from laurel.envs import adapter_for
+from laurel.envs.base import Transitions
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError, ParamsError
 from laurel.evaluation.rollout import roll_out
@@ -128,6 +129,35 @@ def test_subgoals_are_captions_of_the_environment() -> None:
     assert subgoals[0] is EXPLORE
     assert {KEY, DOOR, GOAL} <= {subgoal.text for subgoal in subgoals}
     assert len(subgoals) == 5
+
+
+@pytest.mark.parametrize(
+    ("env_id", "ends"),
+    [
+        ("MiniGrid-Fetch-5x5-N2-v0", {" and complete the mission.", " and fail."}),
+        ("BabyAI-PutNextLocalS5N3-v0", {", as told.", "."}),
+    ],
+)
+def test_a_subgoal_is_reached_also_where_the_caption_goes_on_about_the_mission(env_id: str, ends: set[str]) -> None:
+    env = EnvParams(id=env_id)
+    adapter = adapter_for(env)
+    actor = make_actor("planner", adapter, "arm", plan="random")
+    assert isinstance(actor, Planner)
+    subgoals, rng, found = actor.subgoals.afresh(), np.random.default_rng(0), set()
+    with closing(make_vector(env, adapter, 16, 0)) as envs:
+        observation = envs.reset().copy()
+        for _ in range(200):
+            step = envs.step(action := rng.integers(0, 4, 16))
+            steps = Transitions(observation, action, step.reward, step.observation, step.terminated, step.truncated)
+            for i, event in enumerate(adapter.encode(steps)):
+                if (caption := adapter.describe(int(event))).startswith("You pick up") and step.valid[i]:
+                    subgoals.begin(np.ones(1, dtype=np.bool_))
+                    subgoal = next(one for one in subgoals.known if caption.startswith(one.text[:-1]))
+                    subgoals.episodes[0].subgoal = subgoal
+                    assert subgoals.stepped(np.array([0]), steps[i : i + 1]).all(), caption
+                    found.add(caption.removeprefix(subgoal.text[:-1]))
+            observation = step.observation.copy()
+    assert ends <= found
 
 
 @pytest.mark.parametrize(

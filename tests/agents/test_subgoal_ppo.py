@@ -81,8 +81,9 @@ def test_a_step_is_paid_for_the_caption_of_the_subgoal_that_the_network_saw(
     assert not rollout.reached[~rollout.valid].any()
 
 
-def test_the_step_that_ends_an_episode_at_the_goal_reaches_the_subgoal(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = learner_of(DOORKEY, n_steps=64, options={"plan": "progress"})
+@pytest.mark.parametrize("env", [DOORKEY, EnvParams(id="MiniGrid-UnlockPickup-v0")])
+def test_the_step_that_completes_the_task_reaches_the_subgoal(env: EnvParams, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = learner_of(env, n_steps=128, options={"plan": "progress"})
     rng = np.random.default_rng(0)
 
     def scripted(features: FloatArray, _: Any) -> Any:
@@ -90,12 +91,12 @@ def test_the_step_that_ends_an_episode_at_the_goal_reaches_the_subgoal(monkeypat
         return np.array(numbers), *np.zeros((2, len(features)), dtype=np.float32)
 
     monkeypatch.setattr(learner.policy, "act", scripted)
-    with closing(make_vector(DOORKEY, adapter_for(DOORKEY), 4, 0)) as envs:
+    with closing(make_vector(env, adapter_for(env), 4, 0)) as envs:
         rollout = learner.rollout(envs)
         learner.collect(envs, envs.reset(), rollout)
     assert rollout.terminated.sum() > 8
     assert rollout.reached[rollout.terminated].all()
-    assert rollout.reached.sum() > 3 * rollout.terminated.sum(), "key, door and goal"
+    assert rollout.reached.sum() > 3 * rollout.terminated.sum(), "key, door, and goal or box"
 
 
 def test_a_subgoal_lasts_until_it_ends(collected: tuple[SubgoalPPO, SubgoalRollout]) -> None:

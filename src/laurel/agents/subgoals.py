@@ -128,8 +128,11 @@ class Subgoals:
         """Take note of steps of environments with these numbers (K,); return whether they reached the subgoals (K,)."""
         events = self.adapter.encode(steps)
         reached = np.zeros(len(rows), dtype=np.bool_)
-        verbs = np.unravel_index(events, grid.SHAPE)[1].tolist()
-        for place, (i, event, verb) in enumerate(zip(rows.tolist(), events.tolist(), verbs, strict=True)):
+        _, verbs, _, things, colors, _ = np.unravel_index(events, grid.SHAPE)
+        # a subgoal is also reached where the caption adds that the mission names the object, or ends
+        plain = np.ravel_multi_index((0 * verbs, verbs, 0 * verbs, things, colors, 0 * verbs), grid.SHAPE)
+        facts = zip(rows.tolist(), events.tolist(), plain.tolist(), verbs.tolist(), strict=True)
+        for place, (i, event, alone, verb) in enumerate(facts):
             episode = self.episodes[i]
             episode.steps += 1
             episode.map.took(int(steps.action[place]))
@@ -138,7 +141,8 @@ class Subgoals:
                 reached[place] = len(episode.map.things) > episode.known
             if verb in REPORTED:
                 report = self.adapter.describe(event)
-                reached[place] |= episode.subgoal is not None and episode.subgoal.text == report
+                named = episode.subgoal
+                reached[place] |= named is not None and named.text == self.adapter.describe(alone)
                 if episode.reports[-1:] != [report]:  # an attempt that fails repeatedly is reported once
                     episode.reports.append(report)
             if reached[place] or verb in REPORTED:
