@@ -16,6 +16,7 @@ from laurel.agents.actors import make_actor
 from laurel.agents.actors.planner import Planner
 from laurel.agents.subgoals import EXPLORE, Episode, Subgoal, Subgoals, subgoals_of
 from laurel.envs import adapter_for
+from laurel.envs import minigrid_codes as grid
 from laurel.envs.base import Transitions
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError, ParamsError
@@ -122,6 +123,33 @@ def test_no_subgoal_is_asked_for_where_an_episode_has_ended() -> None:
         planner.begin(np.ones(3, dtype=np.bool_))
         planner.act(View(adapter, envs.reset(), np.array([True, False, True])), np.random.default_rng(0))
     assert len(model.told) == 2
+
+
+def test_an_object_that_was_put_down_again_is_nothing_new() -> None:
+    """Otherwise an agent would be paid for putting it down whenever it is to see something new."""
+    adapter, rng = adapter_for(DOORKEY), np.random.default_rng(0)
+    actor = make_actor("planner", adapter, "arm", plan="progress")
+    assert isinstance(actor, Planner)
+    with closing(make_vector(DOORKEY, adapter, 1, 0)) as envs:
+        observation = envs.reset().copy()
+        actor.begin(np.ones(1, dtype=np.bool_))
+        (episode,) = actor.subgoals.episodes
+
+        def step(action: np.ndarray) -> bool:
+            nonlocal observation
+            before, now = observation, envs.step(action)
+            observation = now.observation.copy()
+            steps = Transitions(before, action, now.reward, observation, now.terminated, now.truncated)
+            return bool(actor.subgoals.stepped(np.array([0]), steps)[0])
+
+        while episode.map.carried is None:
+            view = View(adapter, observation)
+            actor.subgoals.choose(view, rng)
+            step(actor.pursue(view, rng).action)
+        for action in (grid.DROP, grid.PICKUP, grid.DROP):
+            episode.subgoal, episode.known = EXPLORE, len(episode.map.things)
+            assert not step(np.array([action]))
+        assert episode.reports[-3:] == ["You put down the yellow key.", KEY, "You put down the yellow key."]
 
 
 def test_subgoals_are_captions_of_the_environment() -> None:

@@ -31,6 +31,8 @@ class Navigator:
         self.place: Place = (0, 0)
         self.facing = 0
         self.carried: Thing | None = None
+        self.things: set[Thing] = set()
+        """Doors, keys, balls, boxes and goals seen so far in the episode, wherever they are now."""
         self._front: Place = (1, 0)
         self._free_ahead = False
 
@@ -45,6 +47,8 @@ class Navigator:
                 cell = (int(view[x, y, 0]), int(view[x, y, 1]), int(view[x, y, 2]))
                 if cell[0] and (x, y) != grid.CARRIED:  # the agent's own cell shows the carried object
                     self.cells[self._at(ahead, end - y, right, x - here)] = cell
+                    if grid.DOOR <= cell[0] <= grid.GOAL:
+                        self.things.add(cell[:2])
         held = (int(view[here, end, 0]), int(view[here, end, 1]))
         self.carried = held if held[0] != grid.EMPTY else None
         self.cells.setdefault(self.place, (grid.EMPTY, 0, 0))
@@ -55,11 +59,6 @@ class Navigator:
         """Update the agent's position for an action taken after the last observation."""
         if action == grid.FORWARD and self._free_ahead:
             self.place = self._front
-
-    @property
-    def things(self) -> set[Thing]:
-        """Doors, keys, balls, boxes and goals seen so far."""
-        return {cell[:2] for cell in self.cells.values() if cell[0] in range(grid.DOOR, grid.GOAL + 1)}
 
     def door_is(self, thing: Thing) -> int | None:
         """Return the state of a door; None if it has not been seen."""

@@ -66,7 +66,7 @@ class Episode:
     steps: int = 0
     """Steps since the subgoal was chosen."""
     known: int = 0
-    """Kinds of objects on the map when the subgoal was chosen."""
+    """Number of kinds of objects that the episode had seen when the subgoal was chosen."""
     begun: bool = False
     """Whether its first observation is on the map."""
 
