@@ -22,6 +22,18 @@ WAYS: tuple[Place, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))
 FREE = (grid.EMPTY, grid.FLOOR, grid.GOAL)
 
 
+def _offset(way: Place, cell: Place) -> Place:
+    """Return the columns and rows from an agent that faces a way to a cell of its view."""
+    far, aside = grid.CARRIED[1] - cell[1], cell[0] - grid.CARRIED[0]
+    return far * way[0] - aside * way[1], far * way[1] + aside * way[0]
+
+
+_OFFSETS = [[_offset(way, (x, y)) for x in range(grid.VIEW) for y in range(grid.VIEW)] for way in WAYS]
+"""Direction -> where the cells of the view are, relative to the agent."""
+_OWN = grid.CARRIED[0] * grid.VIEW + grid.CARRIED[1]
+"""Place of the agent's own cell in the view."""
+
+
 class Navigator:
     """One agent's map of its episode, with path finding."""
 
@@ -38,21 +50,21 @@ class Navigator:
 
     def see(self, observation: Any) -> None:
         """Update the map with an observation."""
-        view, self.facing = np.asarray(observation["image"]), int(observation["direction"])
-        ahead = WAYS[self.facing]
-        right = (-ahead[1], ahead[0])
-        here, end = grid.CARRIED
-        for x in range(grid.VIEW):
-            for y in range(grid.VIEW):
-                cell = (int(view[x, y, 0]), int(view[x, y, 1]), int(view[x, y, 2]))
-                if cell[0] and (x, y) != grid.CARRIED:  # the agent's own cell shows the carried object
-                    self.cells[self._at(ahead, end - y, right, x - here)] = cell
-                    if grid.DOOR <= cell[0] <= grid.GOAL:
-                        self.things.add(cell[:2])
-        held = (int(view[here, end, 0]), int(view[here, end, 1]))
-        self.carried = held if held[0] != grid.EMPTY else None
+        self.facing = int(observation["direction"])
+        view = [
+            (thing, color, state) for thing, color, state in np.asarray(observation["image"]).reshape(-1, 3).tolist()
+        ]
+        held = view[_OWN]
+        self.carried = held[:2] if held[0] != grid.EMPTY else None
+        view[_OWN] = (0, 0, 0)  # it shows the carried object
+        (column, row), cells = self.place, self.cells
+        for (columns, rows), cell in zip(_OFFSETS[self.facing], view, strict=True):
+            if cell[0]:
+                cells[column + columns, row + rows] = cell
+                if grid.DOOR <= cell[0] <= grid.GOAL:
+                    self.things.add(cell[:2])
         self.cells.setdefault(self.place, (grid.EMPTY, 0, 0))
-        self._front = self._at(ahead, 1, right, 0)
+        self._front = column + WAYS[self.facing][0], row + WAYS[self.facing][1]
         self._free_ahead = self._passable(self._front)
 
     def took(self, action: int) -> None:
@@ -101,12 +113,6 @@ class Navigator:
     @property
     def can_drop(self) -> bool:
         return self.cells.get(self._front, (0, 0, 0))[0] == grid.EMPTY
-
-    def _at(self, ahead: Place, far: int, right: Place, aside: int) -> Place:
-        return (
-            self.place[0] + far * ahead[0] + aside * right[0],
-            self.place[1] + far * ahead[1] + aside * right[1],
-        )
 
     def _passable(self, place: Place) -> bool:
         thing, _, state = self.cells.get(place, (grid.WALL, 0, 0))
