@@ -177,8 +177,12 @@ def test_a_model_is_asked_in_training_only_where_it_plans_then(
         make_actor("checkpoint", adapter, "", path=tmp_path / "agent")
 
 
-def test_the_actor_gives_the_log_probabilities_of_its_actions() -> None:
-    policy, adapter = learner_of(DOORKEY).policy, adapter_for(DOORKEY)
+@pytest.mark.parametrize("with_action", [False, True])
+def test_the_actor_gives_the_log_probabilities_of_its_actions(with_action: bool) -> None:
+    adapter = adapter_for(DOORKEY, with_action=with_action)
+    policy = initial_policy(adapter, SubgoalParams.model_validate(SMALL), 0, 0)
+    assert isinstance(policy, SubgoalActorCritic)
+    assert KEY in policy.subgoals, "subgoals do not name the action, as captions may"
     actor = policy.actor_in(adapter)
     with closing(make_vector(DOORKEY, adapter, 3, 0)) as envs:
         view = View(adapter, envs.reset())

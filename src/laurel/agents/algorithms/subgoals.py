@@ -31,10 +31,10 @@ class SubgoalAlgorithm(Algorithm[SubgoalParams]):
 
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.subgoal_ppo import SubgoalActorCritic
-        from laurel.agents.subgoals import subgoals_of
+        from laurel.agents.subgoals import planned_in
 
         self.check(adapter)
-        texts = tuple(subgoal.text for subgoal in subgoals_of(adapter))
+        texts = tuple(subgoal.text for subgoal in planned_in(adapter)[1])
         n_actions = discrete_actions(adapter.action_space, self.settings.algorithm)
         shape = (adapter.n_features, n_actions)
         return SubgoalActorCritic(*shape, hidden=self.settings.hidden, subgoals=texts, options=self.settings.options)
