@@ -278,7 +278,7 @@ def _reported(folder: Path) -> tuple[float, float, float, Profile]:
         summary = summarise(
             results,
             curves,
-            arm_infos(params.arms, params.rewards),
+            arm_infos(params.arms, params.rewards, params.agent),
             success_threshold=params.evaluate.success_threshold,
             reward_threshold=None,
             draws=params.evaluate.bootstrap,

@@ -39,7 +39,7 @@ def test_an_arm_is_the_same_in_whatever_order_its_mappings_are_written() -> None
     }
     turned = {name: dict(reversed(mapping.items())) for name, mapping in written.items()}
     one, other = (parse_params(with_value("arms", {"mix": arm}), "my.yaml") for arm in (written, turned))
-    assert arm_infos(one.arms, one.rewards) == arm_infos(other.arms, other.rewards)
+    assert arm_infos(one.arms, one.rewards, one.agent) == arm_infos(other.arms, other.rewards, other.agent)
     assert list(one.arms[0].reward) == list(other.arms[0].reward) == ["preference", "novelty"]
 
 

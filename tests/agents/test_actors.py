@@ -123,11 +123,11 @@ def test_an_actor_of_another_package_is_an_arm_of_one_line(tmp_path: Path, monke
         "agent": {"seeds": [0], "steps": 1},
     }
     params = parse_params(content, "params")
-    info = arm_infos(params.arms, params.rewards)[1]
+    info = arm_infos(params.arms, params.rewards, params.agent)[1]
     assert (info.trained, info.role, info.label) == (False, "baseline", "the actor cautious, never trained")
     bold = {"bold": {"reward": None, "agent": {"actor": "cautious", "options": {"stop": 20}}}}
     bolder = parse_params({**content, "arms": bold}, "params")
-    told = arm_infos(bolder.arms, bolder.rewards)[0].label
+    told = arm_infos(bolder.arms, bolder.rewards, bolder.agent)[0].label
     assert told == "the actor cautious, never trained; agent.options.stop 20", "arms of one actor differ in its options"
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     run = play.Evaluation(0, RewardContext.of(params), params.evaluate, None, None)  # type: ignore[arg-type]
@@ -157,7 +157,7 @@ def test_an_arm_has_the_role_that_its_actor_declares() -> None:
         "writer": "baseline",
     }
     params = _arm_params({name: {"reward": None, "agent": name} for name in roles})
-    assert {info.name: info.role for info in arm_infos(params.arms, params.rewards)} == roles
+    assert {info.name: info.role for info in arm_infos(params.arms, params.rewards, params.agent)} == roles
     assert {name: arm.role for name, arm in params.resolved_arms.items()} == roles
     planned = {plan: {"agent": {"actor": "planner", "options": {"plan": plan}}} for plan in ("model", "random")}
     planned["progress"] = {"agent": {"actor": "planner", "options": {"plan": "progress"}}, "reward": None}
@@ -167,10 +167,10 @@ def test_an_arm_has_the_role_that_its_actor_declares() -> None:
     assert own.resolved_arms["told"].role == "control", "the arm goes before its actor"
     wrong = _arm_params({"wrong": {"reward": None, "agent": "misnamed"}})
     with pytest.raises(ParamsError, match=r'"misnamed" declares the role .upper limit., but it must be one of base'):
-        arm_infos(wrong.arms, wrong.rewards)
+        arm_infos(wrong.arms, wrong.rewards, wrong.agent)
     levelled = _arm_params({"arm": {"reward": None, "agent": "levelled"}})
     with pytest.raises(ParamsError, match=r'The actor "levelled": its role for the options {} raised KeyError: .level'):
-        arm_infos(levelled.arms, levelled.rewards)
+        arm_infos(levelled.arms, levelled.rewards, levelled.agent)
 
 
 def test_an_option_of_the_wrong_type_has_a_role_until_the_planner_refuses_it() -> None:

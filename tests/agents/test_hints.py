@@ -210,7 +210,7 @@ def test_arms_with_hints_are_methods_and_with_shuffled_ones_controls() -> None:
     content = {"env": {"id": "FrozenLake-v1"}, "collect": {"steps": 1}, "agent": {"seeds": [0], "steps": 1}}
     rewards = {"llm_hints": {}, "shuffled_labels": {"of": "llm_hints"}}
     params = parse_params({**content, "arms": arms, "rewards": rewards}, "p")
-    infos = arm_infos(params.arms, params.rewards)
+    infos = arm_infos(params.arms, params.rewards, params.agent)
     roles = {info.name: info.role for info in infos}
     assert roles == dict(zip(arms, ["baseline", "method", "control", "method", "control", "method"], strict=True))
     main = main_of(infos)

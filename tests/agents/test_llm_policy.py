@@ -215,7 +215,7 @@ def test_the_report_says_what_was_asked(asked: Callable[..., FakeChat], tmp_path
     arms = {"llm": {"reward": None, "agent": {"actor": "llm_policy", "options": {"greedy": True}}}}
     content = {"env": {"id": "Blackjack-v1"}, "collect": {"steps": 1}}
     params = parse_params({**content, "arms": arms, "agent": {"seeds": [0, 1], "steps": 1}}, "p")
-    (info,) = arm_infos(params.arms, params.rewards)
+    (info,) = arm_infos(params.arms, params.rewards, params.agent)
     assert info.role == "method"
     for seed in (0, 1):
         content = {"model": "fake", "states": 10, "unread": 1, "calls": 7, "cached": 3, "cost_usd": None}

@@ -26,9 +26,10 @@ from laurel.envs.vector import make_vector
 from laurel.errors import EnvError, ParamsError
 from laurel.evaluation.rollout import roll_out
 from laurel.feedback.annotators.huggingface import HuggingFaceKind
-from laurel.params import EnvParams
+from laurel.params import EnvParams, parse_params
 from laurel.params.algorithms import SubgoalParams
 from laurel.params.annotation import AnnotateParams
+from laurel.params.arm_infos import arm_infos
 from laurel.params.training import ShapingParams
 from laurel.seeding import generator
 from laurel.training.checkpoint import read_run
@@ -200,6 +201,27 @@ def test_an_agent_follows_the_subgoal_that_it_is_given() -> None:
     policy.actor[0].weight.data[2, -2], policy.actor[0].weight.data[3, -1] = 100.0, 100.0  # type: ignore[index,union-attr]
     features = policy.joined(np.ones((2, adapter.n_features), dtype=np.float32), np.array([0, 1]))
     assert policy.act(features, np.random.default_rng(0))[0].tolist() == [2, 3]
+
+
+def test_an_arm_with_a_planner_of_its_own_has_the_role_of_this_planner() -> None:
+    """Also where the section `agent` sets the algorithm, or the plan to which the arm only adds an option."""
+    learns = {"algorithm": "subgoals", "subgoals": {"options": {"plan": "random"}}}
+    content = {"env": {"id": DOORKEY.id}, "collect": {"steps": 1}}
+    arms = {
+        "plain": {"reward": None},
+        "random": {"reward": None, "agent": {"subgoals": {"options": {"patience": 9}}}},
+        "told": {"reward": None, "agent": {"subgoals": {"options": {"plan": "progress"}}}},
+        "learned": {"reward": None, "agent": {"subgoals": {"options": {"plan": "model"}}}},
+        "script": {"reward": None, "agent": {"actor": "planner", "options": {"plan": "progress"}}},
+    }
+    params = parse_params({**content, "arms": arms, "agent": {"seeds": [0], "steps": 1, **learns}}, "p")
+    infos = arm_infos(params.arms, params.rewards, params.agent)
+    assert [info.role for info in infos] == ["baseline", "control", "bound", "method", "bound"]
+    assert infos[0].label == "the environment's reward, and for subgoals"
+    assert infos[2].label == "the environment's reward, and for subgoals; agent.subgoals.options.plan progress"
+    alone = {"learned": {"reward": None, "agent": {"algorithm": "subgoals"}}, "unused": arms["told"]}
+    params = parse_params({**content, "arms": alone, "agent": {"seeds": [0], "steps": 1}}, "p")
+    assert [info.role for info in arm_infos(params.arms, params.rewards, params.agent)] == ["method", "baseline"]
 
 
 def test_other_environments_are_refused() -> None:

@@ -57,7 +57,7 @@ def test_an_arm_with_a_section_of_defaults_differs_from_one_without():
     agents = {"uniform": {}, "progress": {"agent": {"curriculum": {}}}}
     arms = {name: {"reward": None, "role": "control", **agent} for name, agent in agents.items()}
     params = parse_params({**MINIMAL, "arms": arms}, "params.yaml")
-    assert [info.label for info in arm_infos(params.arms, params.rewards)] == [
+    assert [info.label for info in arm_infos(params.arms, params.rewards, params.agent)] == [
         "the environment's reward alone",
         "the environment's reward alone; agent.curriculum with its defaults",
     ]
@@ -71,7 +71,7 @@ def test_what_knows_the_task_by_hand_is_a_bound_also_in_a_sum():
         "two": {"reward": {"preference": 1, "novelty": 0.5}},
     }
     params = parse_params({**MINIMAL, "arms": arms, "rewards": {"truth": {"kind": "outcome", "judge": "truth"}}}, "")
-    infos = arm_infos(params.arms, params.rewards)
+    infos = arm_infos(params.arms, params.rewards, params.agent)
     assert [info.role for info in infos] == ["bound", "bound", "method"]
     main = main_of(infos)
     assert main is not None

@@ -25,6 +25,7 @@ from laurel.params import EnvParams, parse_params
 from laurel.params.arm_infos import arm_infos
 from laurel.params.arms import ArmParams
 from laurel.params.rewards import TrialParams, method_of
+from laurel.params.training import AgentParams
 from laurel.rewards import code
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.code_search import MISSING, Candidate, Sample, Search, examined, save
@@ -278,7 +279,7 @@ def test_a_simulated_writer_says_so_in_manifest_and_plan(simulated: Project) -> 
     assert f"{who} writes 2 rounds of 3 functions" in plan
     assert "at no cost; it ignores what earlier rounds found" in plan
     params = simulated.params
-    labels = {info.label for info in arm_infos(params.arms, params.rewards) if info.rewards}
+    labels = {info.label for info in arm_infos(params.arms, params.rewards, params.agent) if info.rewards}
     assert labels
     assert not any("language model" in label for label in labels), "in the table of arms"
 
@@ -395,5 +396,5 @@ def test_an_annotator_that_cannot_write_code_is_refused_first(
 @pytest.mark.parametrize(("writer", "who"), [("main", "annotator"), ("poet", "judge poet")])
 def test_the_label_of_an_arm_names_who_wrote_its_function(writer: str, who: str) -> None:
     rewards = {"code": CodeParams(kind="code", writer=writer)}
-    (info,) = arm_infos([ArmParams(name="mine", reward={"code": 1.0})], rewards)
+    (info,) = arm_infos([ArmParams(name="mine", reward={"code": 1.0})], rewards, AgentParams(seeds=(0,), steps=1))
     assert info.label == f"a function written by the {who}"

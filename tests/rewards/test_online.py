@@ -33,6 +33,7 @@ from laurel.params.arm_infos import arm_infos
 from laurel.params.arms import ArmParams
 from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import OnlineParams
+from laurel.params.training import AgentParams
 from laurel.rewards import online, online_fit
 from laurel.rewards.base import Reward
 from laurel.rewards.judging import _answer
@@ -352,7 +353,8 @@ def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:
 
 def test_an_arm_of_shuffled_answers_is_a_control_and_says_so() -> None:
     rewards = {"right": OnlineParams(kind="online"), "wrong": OnlineParams(kind="online", shuffled=True)}
-    right, wrong = arm_infos(tuple(ArmParams(name=name, reward={name: 1.0}) for name in rewards), rewards)
+    arms = tuple(ArmParams(name=name, reward={name: 1.0}) for name in rewards)
+    right, wrong = arm_infos(arms, rewards, AgentParams(seeds=(0,), steps=1))
     assert (right.role, wrong.role) == ("method", "control")
     assert wrong.label == f"{right.label}, assigned to the wrong questions"
 

@@ -113,7 +113,7 @@ def test_a_control_asks_and_makes_no_more_than_its_reward_does(made: Project) ->
     assert RewardContext.of(scores).label_sets(scores.rewards["not"]) == 1
     pairs = parse_params({**MINIMAL, "arms": {"x": {"reward": "not"}}, "rewards": shuffled("preference")}, "p")
     assert pairs.judges == ("main",)
-    infos = {info.name: info for info in arm_infos(made.params.arms, made.params.rewards)}
+    infos = {info.name: info for info in arm_infos(made.params.arms, made.params.rewards, made.params.agent)}
     assert {infos[f"not_{name}"].role for name in LEARNABLE} == {"control"}
     assert infos["not_score"].label.startswith("the reward score made from labels permuted over")
 

@@ -33,7 +33,7 @@ def test_paths_are_those_of_the_median_seed_before_and_after(tmp_path: Path) -> 
     rows = [("learned", 0, 0.1), ("learned", 1, 0.2), ("learned", 2, 0.3), ("random_policy", 0, 0.0)]
     results = pd.DataFrame([{"arm": arm, "seed": seed, "return": mean, "success": 1.0} for arm, seed, mean in rows])
     evaluation = Evaluation(params.seed, context, params.evaluate, Inputs(tmp_path, tmp_path, tmp_path), None)
-    infos = arm_infos(params.arms, params.rewards)
+    infos = arm_infos(params.arms, params.rewards, params.agent)
     figures, measured = small_world_figures(evaluation, infos, context.adapter, played, results)
     (figure,) = figures.values()
     found = measured["learned"]

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from laurel.params.algorithms import Helper
 from laurel.params.annotation import MAIN
 from laurel.params.arms import ArmParams
 from laurel.params.kinds import Role, check_role, role_of_actor
 from laurel.params.rewards import RewardParams, judge_of, method_of
+from laurel.params.training import AgentParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,11 @@ class ArmInfo:
     compared with others'."""
 
 
-def arm_infos(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> tuple[ArmInfo, ...]:
-    """Return the arms of a run, in order."""
-    return tuple(_info(arm, rewards) for arm in arms)
+def arm_infos(
+    arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams], agent: AgentParams
+) -> tuple[ArmInfo, ...]:
+    """Return the arms of a run, in order; `agent` is the section from which they may differ."""
+    return tuple(_info(arm, rewards, agent) for arm in arms)
 
 
 def _in_words(key: str, values: Mapping[str, Any]) -> list[str]:
@@ -47,12 +51,12 @@ def _in_words(key: str, values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
+def _info(arm: ArmParams, rewards: Mapping[str, RewardParams], agent: AgentParams) -> ArmInfo:
     methods = {name: method_of(rewards[name]) for name in arm.reward}
     for name, method in methods.items():
         check_role(f'The reward kind "{rewards[name].kind}"', method.role)
     roles = [method.role for method in methods.values()]
-    hinted = _own_hints(arm)
+    hinted, planner = _own_hints(arm), _own_planner(arm, agent)
     role: Role
     if arm.role is not None:
         role = arm.role
@@ -62,8 +66,8 @@ def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
         role = next((role for role in ("bound", "method") if role in roles), "control")
     elif arm.actor is not None:
         role = role_of_actor(arm.actor, arm.actor_options)
-    elif (planner := _own_planner(arm)) is not None:
-        role = role_of_actor("planner", planner)
+    elif planner is not None:
+        role = role_of_actor(planner.actor, planner.options)
     else:
         role = "baseline" if hinted is None else "method"
     if arm.label is not None:
@@ -78,7 +82,9 @@ def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
         differs = [f"shaping.{key} {value}" for key, value in sorted(arm.shaping.items())]
         differs += [] if arm.extrinsic is None else [f"shaping.extrinsic {arm.extrinsic:g}"]
         differs += _in_words("agent", arm.agent) if isinstance(arm.agent, dict) else []
-        label = "; ".join([" + ".join(weights) or "the environment's reward alone", *differs])
+        pays = arm.agent_of(agent).settings.pays
+        unrewarded = "the environment's reward, and for subgoals" if pays else "the environment's reward alone"
+        label = "; ".join([" + ".join(weights) or unrewarded, *differs])
     return ArmInfo(arm.name, role, label, tuple(arm.reward), arm.trained)
 
 
@@ -89,13 +95,13 @@ def _own_hints(arm: ArmParams) -> Mapping[str, Any] | None:
     return hints if isinstance(hints, dict) else None
 
 
-def _own_planner(arm: ArmParams) -> Mapping[str, Any] | None:
-    """Return the options of the planner whose subgoals an arm itself makes its agents learn; None without one."""
-    if not isinstance(arm.agent, dict) or arm.agent.get("algorithm") != "subgoals":
+def _own_planner(arm: ArmParams, agent: AgentParams) -> Helper | None:
+    """Return the planner whose subgoals an arm's agents learn, if the arm itself sets it; None otherwise."""
+    own = arm.agent if arm.trained and isinstance(arm.agent, dict) else {}
+    subgoals = own.get("subgoals")
+    if own.get("algorithm") != "subgoals" and not (isinstance(subgoals, dict) and "options" in subgoals):
         return None
-    own = arm.agent.get("subgoals")
-    options = own.get("options") if isinstance(own, dict) else None
-    return options if isinstance(options, dict) else {}
+    return arm.agent_of(agent).settings.planner
 
 
 def _by_judge(name: str, rewards: Mapping[str, RewardParams]) -> str:

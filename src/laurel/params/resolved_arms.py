@@ -43,7 +43,7 @@ def resolve_arms(
     arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams], shaping: ShapingParams, agent: AgentParams
 ) -> dict[str, Arm]:
     """Return the arms by name, in order, each with its own versions of the sections `shaping` and `agent`."""
-    infos = arm_infos(arms, rewards)
+    infos = arm_infos(arms, rewards, agent)
     return {arm.name: _resolved(arm, info.role, shaping, agent) for arm, info in zip(arms, infos, strict=True)}
 
 

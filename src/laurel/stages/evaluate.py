@@ -155,7 +155,10 @@ class _Subject:
             manifests,
             context.adapter,
             arms,
-            [replace(info, draws_tasks=arms[info.name].draws_tasks) for info in arm_infos(sections["arms"], rewards)],
+            [
+                replace(info, draws_tasks=arms[info.name].draws_tasks)
+                for info in arm_infos(sections["arms"], rewards, sections["agent"])
+            ],
             Evaluation(sections["seed"], context, sections["evaluate"], made_from, watched),
             _agents(arms.values(), inputs["agents"], manifests["agents"]),
             StoredRewards.read(inputs["reward"]),

@@ -114,7 +114,7 @@ def run(
         sources = Inputs(captions, preferences, reward)
         work = _Work(seed, context, unfinished, part, sources, agent.workers, modules)
         whole = sum(steps_of(arm) for arm, _, _ in places)
-        infos = arm_infos(sections["arms"], sections["rewards"])
+        infos = arm_infos(sections["arms"], sections["rewards"], sections["agent"])
         page = live(env.id, infos, places, whole - work.steps, whole) if live else None
         tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
