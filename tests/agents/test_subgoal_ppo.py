@@ -7,18 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from stopping import content, curve, make_task, run
 from test_planner import DOORKEY, KEY, Wise
 
+import laurel
 from laurel.agents.actor import View
 from laurel.agents.actors import make_actor
 from laurel.agents.actors.planner import _next
 from laurel.agents.algorithms import algorithm_of, initial_policy, make_learner
-from laurel.agents.checkpoint import load_policy
+from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.ppo import PPO
-from laurel.agents.subgoal_ppo import SubgoalActorCritic, SubgoalPPO, SubgoalRollout
+from laurel.agents.subgoal_ppo import SubgoalActor, SubgoalActorCritic, SubgoalPPO, SubgoalRollout
 from laurel.agents.subgoals import EXPLORE
 from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
@@ -190,6 +192,30 @@ def test_the_actor_gives_the_log_probabilities_of_its_actions(with_action: bool)
         actor.begin(np.ones(3, dtype=np.bool_))
         acted = actor.act(view, np.random.default_rng(0))
         np.testing.assert_allclose(actor.log_prob(view, acted.action), acted.log_prob, atol=1e-6)
+
+
+def test_a_loaded_agent_goes_on_with_its_subgoal_and_its_map(tmp_path: Path) -> None:
+    """Step by step, with the state that the last call returned, it acts as in an evaluation."""
+    adapter = adapter_for(DOORKEY)
+    policy = initial_policy(adapter, SubgoalParams.model_validate(SMALL), 0, 0)
+    save_policy(tmp_path / "agent", policy, env=DOORKEY.model_dump(mode="json"))
+    agent = laurel.load_agent(tmp_path / "agent", seed=5)
+    actor, rng = policy.actor_in(adapter), generator(5, "predict")
+    assert isinstance(actor, SubgoalActor)
+    env, state = gym.make(DOORKEY.id), None
+    observation, _ = env.reset(seed=0)
+    actor.begin(np.ones(1, dtype=np.bool_))
+    for _ in range(60):
+        expected = actor.act(View(adapter, adapter.pack_one(observation)[None]), rng).action
+        action, state = agent.predict(observation, state)
+        assert action == expected
+        observation, *_ = env.step(action)
+    assert state is not None
+    assert vars(state[0, 0][0].map) == vars(actor.subgoals.episodes[0].map)
+    assert len(state[0, 0][0].map.cells) > 9
+    _, begun = agent.predict(observation, state, np.array([True]))
+    assert begun is not None
+    assert begun[0, 0][0].steps == 0
 
 
 def test_an_agent_follows_the_subgoal_that_it_is_given() -> None:

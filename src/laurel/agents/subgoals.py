@@ -137,7 +137,7 @@ class Subgoals:
             episode.steps += 1
             episode.map.took(int(steps.action[place]))
             episode.map.see(self.adapter.unpack(steps.next_observation[place]))
-            if episode.subgoal is EXPLORE:
+            if episode.subgoal == EXPLORE:
                 reached[place] = len(episode.map.things) > episode.known
             if verb in REPORTED:
                 report = self.adapter.describe(event)
@@ -184,7 +184,7 @@ class Subgoals:
             progress = (self.adapter.oracle(subgoal.text) or 0.0) > 0 and subgoal.text not in done
             if subgoal.event == grid.UNLOCK and episode.map.carried != (grid.KEY, subgoal.thing[1]):
                 continue
-            if progress and subgoal is not EXPLORE and towards(episode.map, subgoal) is not None:
+            if progress and subgoal != EXPLORE and towards(episode.map, subgoal) is not None:
                 return subgoal
         return EXPLORE
 
@@ -201,6 +201,23 @@ class Follower(Actor):
     def begin(self, which: BoolArray) -> None:
         self.subgoals.begin(which)
         self._acted = self._acted & ~which if len(self._acted) == len(which) else np.zeros(len(which), dtype=np.bool_)
+
+    @property
+    def memory(self) -> Array | None:
+        """(N, 1) of objects: the episode so far with its last step; None before the first view."""
+        if not len(self._before):
+            return None
+        found = np.empty((len(self._before), 1), dtype=np.object_)
+        for i, episode in enumerate(self.subgoals.episodes):
+            found[i, 0] = copy.deepcopy((episode, self._before[i], self._action[i], self._acted[i]))
+        return found
+
+    @memory.setter
+    def memory(self, memory: Array | None) -> None:
+        assert memory is not None
+        episodes, before, action, acted = zip(*copy.deepcopy(memory[:, 0].tolist()), strict=True)
+        self.subgoals.episodes = list(episodes)
+        self._before, self._action, self._acted = np.stack(before), np.array(action), np.array(acted)
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
         rows = np.flatnonzero(self._acted & view.acting)

@@ -64,13 +64,14 @@ class LoadedAgent:
 
         Args:
             observation: as the environment gives it, without wrappers, or N as a vector environment stacks them.
-            state: returned by the last call, for a recurrent policy; None: an episode begins.
+            state: returned by the last call, for a recurrent policy or one that follows subgoals; None: an episode
+                begins.
             episode_start: (N,) True where an episode begins; overrides `state`.
             deterministic: the likeliest action instead of a sample.
 
         Returns:
             The action, () or (A,), or (N,) or (N, A), continuous ones within their bounds; and the state, None for a
-            policy that is not recurrent.
+            policy that remembers nothing.
 
         Raises:
             EnvError: the observation is not one of this environment.

@@ -37,7 +37,7 @@ class Planner(Follower):
 def _next(episode: Episode, rng: np.random.Generator) -> int:
     """Return the next action towards the subgoal; without a known path, an exploring or random one."""
     assert episode.subgoal is not None
-    action = None if episode.subgoal is EXPLORE else towards(episode.map, episode.subgoal)
+    action = None if episode.subgoal == EXPLORE else towards(episode.map, episode.subgoal)
     if action is None:
         action = episode.map.explore()
     return int(rng.integers(0, grid.FORWARD + 1)) if action is None else action
