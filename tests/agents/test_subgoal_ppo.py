@@ -218,6 +218,16 @@ def test_a_loaded_agent_goes_on_with_its_subgoal_and_its_map(tmp_path: Path) -> 
     assert begun[0, 0][0].steps == 0
 
 
+@pytest.mark.parametrize(("options", "expected"), [({}, True), ({"greedy": False}, False)])
+def test_the_planner_is_greedy_where_the_agent_is(options: dict[str, Any], expected: bool) -> None:
+    """As that of an arm with the script: evaluate.greedy is the default of its option."""
+    policy = learner_of(DOORKEY, options={**DRAWN, **options}).policy
+    for greedy in (False, True):
+        actor = policy.actor_in(adapter_for(DOORKEY), greedy=greedy)
+        assert isinstance(actor, SubgoalActor)
+        assert actor.subgoals._greedy == (greedy and expected)
+
+
 def test_an_agent_follows_the_subgoal_that_it_is_given() -> None:
     """With weights planted so that one subgoal means one action."""
     adapter, texts = adapter_for(DOORKEY), (EXPLORE.text, KEY)

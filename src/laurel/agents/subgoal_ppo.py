@@ -69,7 +69,7 @@ class SubgoalActorCritic(ActorCritic):
         raise EnvError("An agent that reaches subgoals acts with a planner: use `actor_in`.")
 
     def actor_in(self, adapter: EnvAdapter, *, greedy: bool = False, annotate: AnnotateParams | None = None) -> Actor:
-        subgoals = planned(adapter, self.options, annotate)
+        subgoals = planned(adapter, self.options, annotate, greedy=greedy)
         if (texts := tuple(one.text for one in subgoals.known)) != self.subgoals:
             raise EnvError(
                 f"The agent knows other subgoals ({' '.join(self.subgoals)}) than {adapter.env_id} has "
@@ -191,8 +191,14 @@ class SubgoalPPO(PPO):
         return reached
 
 
-def planned(adapter: EnvAdapter, options: Mapping[str, Any], annotate: AnnotateParams | None) -> Subgoals:
-    """Return the subgoals of the actor `planner` with these options; errors as when it is made."""
-    made = make_actor("planner", adapter, f"{KEY}.options", annotate=annotate, **options)
+def planned(
+    adapter: EnvAdapter, options: Mapping[str, Any], annotate: AnnotateParams | None, *, greedy: bool
+) -> Subgoals:
+    """Return the subgoals of the actor `planner` with these options; errors as when it is made.
+
+    Args:
+        greedy: take the planner's likeliest subgoal, unless the options say otherwise.
+    """
+    made = make_actor("planner", adapter, f"{KEY}.options", annotate=annotate, likeliest=greedy, **options)
     assert isinstance(made, Planner)
     return made.subgoals
