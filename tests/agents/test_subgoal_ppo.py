@@ -176,7 +176,9 @@ def test_a_model_is_asked_in_training_only_where_it_plans_then(
     )
     assert len(model.told) > asked
     assert actor.account["states"] > 0
-    with pytest.raises(ParamsError, match="can only be an arm's actor"):
+    with pytest.raises(
+        ParamsError, match=r"asks a chat model \(judge main\), which only laurel evaluate and laurel play do"
+    ):
         make_actor("checkpoint", adapter, "", path=tmp_path / "agent")
 
 

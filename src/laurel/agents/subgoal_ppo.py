@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from laurel.agents.actor import Acted, Actor, View
-from laurel.agents.actors import make_actor
+from laurel.agents.actors import judge_asked, make_actor
 from laurel.agents.actors.planner import Planner
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import PPO, OnPolicyRollout
@@ -25,7 +25,7 @@ from laurel.agents.subgoals import Follower, Subgoals
 from laurel.arrays import Array, BoolArray, FloatArray, IntArray
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.vector import VectorEnv
-from laurel.errors import EnvError
+from laurel.errors import EnvError, ParamsError
 from laurel.params.algorithms import SubgoalParams
 from laurel.params.annotation import AnnotateParams
 
@@ -69,6 +69,12 @@ class SubgoalActorCritic(ActorCritic):
         raise EnvError("An agent that reaches subgoals acts with a planner: use `actor_in`.")
 
     def actor_in(self, adapter: EnvAdapter, *, greedy: bool = False, annotate: AnnotateParams | None = None) -> Actor:
+        if annotate is None and (judge := judge_asked("planner", self.options)) is not None:
+            raise ParamsError(
+                f"The agent acts with a planner that asks a chat model (judge {judge}), which only laurel evaluate and "
+                "laurel play do, in the folder of its run. For use elsewhere, train it with "
+                f"{KEY}.options {{plan: progress}} or {{plan: random}}."
+            )
         subgoals = planned(adapter, self.options, annotate, greedy=greedy)
         if (texts := tuple(one.text for one in subgoals.known)) != self.subgoals:
             raise EnvError(
