@@ -46,6 +46,13 @@ def test_asking_stops_early_if_no_answer_can_be_read(
     assert len(model.requests) - before <= 20, "what is kept says so at once"
 
 
+def test_a_question_that_is_asked_about_twice_counts_once(door_key: EnvAdapter, store: ResponseStore) -> None:
+    judge = annotator(PlayedModel(lambda *_: Reply("Hm.")), door_key, store)
+    list(judge.annotate(questions(5)))
+    with pytest.raises(UnreadableError, match=r"none of the first 24 questions .* asked for, 24 times"):
+        list(judge.annotate(questions(12)))
+
+
 def test_more_tokens_are_not_advised_where_the_length_is_that_of_a_choice(
     door_key: EnvAdapter, store: ResponseStore
 ) -> None:

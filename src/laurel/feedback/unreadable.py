@@ -82,8 +82,7 @@ class Readable:
             return
         self._unread[fresh][key] = why_unreadable(answer.text, answer.finish_reason)
         self._example = self._example or " ".join(answer.text.split())[:200]
-        of_all = {} if self._read[False] else self._unread[False]
-        self._stop = len({**of_all, **self._unread[True]}) >= self.FIRST
+        self._stop = len(self._first()) >= self.FIRST
 
     def check(self) -> None:
         """Raise the reason for stopping; called once all pending answers have arrived.
@@ -92,8 +91,11 @@ class Readable:
             UnreadableError: no answer can be read.
         """
         if self._stop:
-            of_all = {} if self._read[False] else self._unread[False]
-            raise UnreadableError(self._sentence([*of_all.values(), *self._unread[True].values()]))
+            raise UnreadableError(self._sentence(list(self._first().values())))
+
+    def _first(self) -> dict[str, str]:
+        """Return the reason for each question without a readable answer: of this run alone if earlier ones had any."""
+        return {**({} if self._read[False] else self._unread[False]), **self._unread[True]}
 
     def _sentence(self, reasons: list[str]) -> str:
         why = "; ".join(f"{reason}, {times(number)}" for reason, number in Counter(reasons).most_common(3))
