@@ -115,10 +115,13 @@ def test_questions_with_known_answers_count_where_agents_ask_nothing(
         first = "reach the goal" in body["messages"][1]["content"].partition("Text 2:")[0].partition("Text 1:")[2]
         return web.json_response(completion(json.dumps({"analysis": "", "best_description": 1 if first else 2})))
 
+    noted: list[float] = []
     with chat_server() as server:
-        server.behave = prefers_the_goal
+        server.latency, server.behave = 0.4, prefers_the_goal
         context = context_of(tmp_path, monkeypatch, server.url)
-        with Judging(0, replace(context, env=EnvParams(id="MiniGrid-DoorKey-5x5-v0")), [TOPIC]) as asked:
+        asking = Judging(0, replace(context, env=EnvParams(id="MiniGrid-DoorKey-5x5-v0")), [TOPIC])
+        asking.answered = lambda: noted.append(asking.used().get("calls") or 0)
+        with asking as asked:
             assert asked.queue is not None
             queue = QuestionQueue(asked.queue)
             until = time.monotonic() + 60
@@ -126,6 +129,7 @@ def test_questions_with_known_answers_count_where_agents_ask_nothing(
                 assert time.monotonic() < until
                 time.sleep(0.01)
         assert asked.usage["calls"] == len(server.bodies) == 2 * 16
+        assert any(0 < calls < 2 * 16 for calls in noted), "a run that is killed meanwhile counts what it used"
         assert asked.asked
 
 

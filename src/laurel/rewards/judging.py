@@ -196,6 +196,7 @@ class _Account:
             self.budget.spent = Spending(*amounts)
             self.budget.note()
         self.budget.changed = self.reserve
+        self.budget.answered = self.note  # with each answer: the judge or the whole run may be killed
         self._queue = queue
         self._before: Usage = json.loads(queue.fact(USAGE) or "{}")
         self._sampled: list[Asked] = json.loads(queue.fact(SAMPLE) or "[]")
@@ -265,7 +266,7 @@ def _serve(
     pause, rest, told = 0.0, IDLE_SECONDS, ""
     while True:
         try:
-            idle = not _answer(queue, going, account.note)
+            idle = not _answer(queue, going)
             pause = 0.0
         except KeyboardInterrupt:
             account.conclude()
@@ -302,8 +303,8 @@ def _check_prices(judge: AnnotateParams) -> None:
             kind.check_price()
 
 
-def _answer(queue: QuestionQueue, topics: dict[str, Responder], note: Callable[[], None]) -> int:
-    """Answer the newest questions of each topic, and record usage with each answer; return their number.
+def _answer(queue: QuestionQueue, topics: dict[str, Responder]) -> int:
+    """Answer the newest questions of each topic; return their number.
 
     Args:
         topics: name -> its responder. A topic whose answers cannot be read is removed and closed, so that the others
@@ -323,7 +324,6 @@ def _answer(queue: QuestionQueue, topics: dict[str, Responder], note: Callable[[
             continue
         try:
             for question, verdict in zip(found, responder.answers([one.item for one in found]), strict=True):
-                note()  # with each one: the judge may be killed, and training may end
                 if verdict.status == "unasked":
                     raise BudgetError("The budget is spent.")
                 if verdict.status in FAILURES and verdict.status != "parse_failed":
