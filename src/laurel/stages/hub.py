@@ -156,9 +156,12 @@ def _of_pairs(labels: Mapping[str, Any], agreement: float | None) -> list[str]:
 
 
 def _of_method(quality: Mapping[str, Any]) -> list[str]:
-    """Say that a reward was not learned from preferences, and whether its judge was simulated."""
-    simulated = f"**This reward is simulated: it was made by {quality.get('judge')}.**"
-    return ["It was not learned from preferences between captions.", *([simulated] if quality.get("simulated") else [])]
+    """Say that a reward was not learned from preferences, who judged instead, and whether that was simulated."""
+    judge = quality.get("judge")
+    made = (
+        f"**This reward is simulated: it was made by {judge}.**" if quality.get("simulated") else f"Judge: `{judge}`."
+    )
+    return ["It was not learned from preferences between captions.", *([made] if judge else [])]
 
 
 def size_category(n_rows: int) -> str:
@@ -203,14 +206,14 @@ def _front(head: Mapping[str, Any]) -> str:
 def _of_labels(labels: Mapping[str, Any]) -> str:
     """Describe the judge, the number of pairs, and the quality of the labels."""
     manifest, counts = labels["manifest"], labels["manifest"]["counts"]
-    annotator = manifest["params"]["annotate"]["annotator"]
+    annotator = labels["quality"]["annotator"] or manifest["params"]["annotate"]["annotator"]  # none without pairs
     statuses = ", ".join(f"{counts[name]:,} {name}" for name in STATUSES if counts.get(name))
     rows = [
         f"| {one.measure} | {one.shown} | {one.shown_interval} | {one.of:,} {one.unit} |"
         for one in figures(labels["quality"])
     ]
     table = "| measure | value | 95% interval | of |\n|---|---:|---|---|\n" + "\n".join(rows)
-    judged = f"{counts.get('pairs', 0):,} pairs were judged by the annotator `{annotator}` ({statuses})."
+    judged = f"{counts.get('pairs', 0):,} pairs were judged by {_plain(annotator)} ({statuses})."
     return "\n\n".join(
         [judged, *(f"**{note}**" for note in on_simulated(manifest["notes"])), *([table] if rows else [])]
     )
