@@ -47,7 +47,7 @@ def test_a_pair_is_asked_again_only_if_an_answer_is_missing(
     judge = responders.make_responder("pair", anything, anything, 0, anything)
     queue = QuestionQueue(tmp_path / "queue")
     (number,) = queue.post("topic", [("a", "b")])
-    assert _answer(queue, {"topic": judge}, lambda: None) == 1
+    assert _answer(queue, {"topic": judge}) == 1
     found = queue.answers([number])
     assert {one.status for one in found.values()} == ({status} if status else set())
     assert all(one.answers == '[[0, "first"], [1, "unread"]]' for one in found.values())
