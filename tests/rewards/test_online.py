@@ -116,7 +116,7 @@ class Case:
 
         def work() -> None:
             while not over.is_set():
-                if not _answer(queue, {topic.name: responder}, lambda: None):
+                if not _answer(queue, {topic.name: responder}):
                     time.sleep(0.001)
 
         thread = threading.Thread(target=work)
@@ -192,7 +192,12 @@ def test_training_continues_without_a_hanging_judge_and_uses_late_answers(
     case.train("agents", updates=4)
     assert time.monotonic() - began < 5, "it waited once"
     assert read_labels(tmp_path / "agents" / "preference" / "seed-1" / "reward" / NAME) == []
-    assert "answers of the judge are late" in capsys.readouterr().err
+    assert re.search(r"answers of the judge are late.*, and uses others as they arrive\.", capsys.readouterr().err)
+    (tmp_path / "stopped").mkdir()
+    stopped = Case(tmp_path / "stopped", form="retrieval")
+    QuestionQueue(stopped.path).note(CLOSED, "The budget is spent.")
+    stopped.train("agents", updates=4)
+    assert re.search(r"answers of the judge are late.*, since the judge has stopped\.", capsys.readouterr().err)
     with case.judge():
         time.sleep(0.2)
         place = case.train("agents")

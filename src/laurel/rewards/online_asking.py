@@ -156,9 +156,10 @@ class Questions:
     def _note_lateness(self, missing: int, labels: int) -> None:
         if missing and not self.late:
             self.ever_late = True
+            stopped = self._queue is not None and self._queue.closed(self._topic) is not None
             tell(
                 f"{self._agent}: {missing:,} answers of the judge are late. Training continues with the {labels:,} "
-                "labels so far, and uses others as they arrive."
+                f"labels so far{', since the judge has stopped' if stopped else ', and uses others as they arrive'}."
             )
         elif self.late and not missing:
             tell(f"{self._agent}: the judge has caught up; {labels:,} labels are used.")
