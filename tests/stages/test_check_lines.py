@@ -318,3 +318,15 @@ def test_settings_that_the_form_does_not_use_are_named(
     changes: dict[str, Any], named: list[str], tmp_path: Path
 ) -> None:
     assert notes(tmp_path, changes) == named
+
+
+def test_the_cost_of_a_reward_of_hints_says_when_it_is_asked(tmp_path: Path) -> None:
+    """Its line names the stage that makes rewards, which asks nothing."""
+    asked = {"annotate.annotator": "openai", "annotate.openai": {"model": "gpt-5-mini"}}
+    (line,) = (
+        line
+        for line in lines(tmp_path, {**asked, "arms": {"arm": {"reward": "llm_hints"}}}).splitlines()
+        if line.startswith("train-reward llm_hints:")
+    )
+    assert "is asked about each distinct state once" in line
+    assert line.endswith("; while agents are trained")

@@ -93,9 +93,9 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
 
     def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str | None:
         """Estimate the cost per state from initial states of episodes."""
-        return self._advisor(adapter, context.annotate, context.key(self.settings)).estimate(
-            initial_observations(context.env, adapter)
-        )
+        advisor = self._advisor(adapter, context.annotate, context.key(self.settings))
+        asked = advisor.estimate(initial_observations(context.env, adapter))
+        return f"{asked}; while agents are trained" if asked else asked  # the line names the stage train-reward
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         write_json(place / CONFIG, _config(context))
