@@ -225,6 +225,11 @@ def test_a_method_without_a_reward_is_skipped(runs: list[Path]) -> None:
     assert [source.arm.name for source in transfer.read_sources(runs, None)] == ["preference"] * 2
     with pytest.raises(ParamsError, match=r"and hinted is not one. --arm may be one of preference\."):
         transfer.read_sources(runs, "hinted")
+    for folder in runs:
+        content["arms"] = {"hinted": hinted, "oracle": {"reward": "oracle"}}
+        (folder / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(ParamsError, match=r"no arm with the role method is one. --arm may be one of oracle\."):
+        transfer.read_sources(runs, None)
 
 
 def test_agents_are_played_again_after_the_own_environment_has_changed(

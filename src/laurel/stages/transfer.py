@@ -93,9 +93,10 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
         methods = [name for name in fit if arms[name].role == "method"]
         name = arm or next(iter(methods), "")
         if name not in fit:
+            which = f"{name} is not one" if name else "no arm with the role method is one"
+            allowed = f" --arm may be one of {', '.join(methods or fit)}." if fit else ""
             raise ParamsError(
-                f"{folder}: only an arm that is trained on a single reward can be transferred, and "
-                f"{name or 'none of its arms'} is not one. --arm may be one of {', '.join(methods) or 'none'}."
+                f"{folder}: only an arm that is trained on a single reward can be transferred, and {which}.{allowed}"
             )
         found.append(Source(folder.resolve().name, folder, params, arms[name], metrics))
     names = [source.name for source in found]
