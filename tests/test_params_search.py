@@ -58,12 +58,14 @@ def test_the_default_is_allowed_and_fits_the_arm(params: Params) -> None:
     assert not any(name.startswith("shaping.") for name in read_space([], params, "extrinsic"))
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "reinforce", "a2c", "tabular", "bandit"])
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "reinforce", "a2c", "tabular", "bandit", "subgoals", "glam"])
 def test_the_default_fits_the_algorithm(params: Params, algorithm: str) -> None:
     chosen = with_values(params, {"agent.algorithm": algorithm})
     space = read_space([], chosen, "preference")
     assert all(not name.startswith("agent.") or name.startswith(f"agent.{algorithm}.") for name in space)
     assert "shaping.intrinsic" in space
+    whole = f"agent.{algorithm}.n_envs"
+    assert is_whole(whole, read_space([f"{whole}=1:8"], chosen, "preference")[whole])
     for name, searched in space.items():
         if searched.low is not None and searched.high is not None:
             with_values(chosen, {name: searched.low})

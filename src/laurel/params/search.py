@@ -19,6 +19,7 @@ from laurel.errors import ParamsError
 from laurel.params import Params, parse_params
 from laurel.params.fields import Section, distinct
 from laurel.params.file import read_mapping, read_value, sentences, shown
+from laurel.params.plugged import PluggedSection
 from laurel.params.training import AgentParams
 
 OPTION = "--search"
@@ -176,7 +177,10 @@ def _annotation(name: str) -> Any:
     for part in name.split("."):
         if not _is_section(found):
             return JsonValue
-        found = found.model_fields[part].annotation
+        if part not in found.model_fields and issubclass(found, PluggedSection) and part in found.plugins.kinds():
+            found = found.plugins.load(part, OPTION).Params
+        else:
+            found = found.model_fields[part].annotation
     return found
 
 
