@@ -4,7 +4,8 @@
 
 A planner names the subgoals (`laurel.agents.subgoals`), in training and whenever the agent acts. Returns and advantages
 end where the subgoal was reached or the planner names another: otherwise an agent would rather stay among easy subgoals
-than end the episode at the goal.
+than end the episode at the goal. With non-episodic returns, which no end of an episode cuts short, they go on instead
+with the value under the next subgoal.
 """
 
 from __future__ import annotations
