@@ -301,7 +301,7 @@ def test_what_is_asked_for_the_episodes_to_look_at_counts(tmp_path: Path, monkey
         return LearnedReward(kept[-1], ShapingParams())
 
     monkeypatch.setattr(reward_warnings, "watching", watching)
-    context = SimpleNamespace(env=env, adapter=adapter)
+    context = SimpleNamespace(env=env, adapter=adapter, annotate=None)
     evaluation: Any = SimpleNamespace(context=context, inputs=None, evaluate=SimpleNamespace(greedy=False))
     played = pd.concat([episodes("a", (1.0, True, 10.0), (0.0, False, 50.0))]).assign(seed=0)
     rising = curve(RISING, PEAK)
@@ -325,7 +325,9 @@ def test_the_episodes_to_look_at_are_paid_the_agents_own_reward(
 
     monkeypatch.setattr(play, "reward_of", reward_of)
     evaluation: Any = SimpleNamespace(
-        context=SimpleNamespace(env=env, adapter=adapter), inputs=None, evaluate=SimpleNamespace(greedy=False)
+        context=SimpleNamespace(env=env, adapter=adapter, annotate=None),
+        inputs=None,
+        evaluate=SimpleNamespace(greedy=False),
     )
     curves = pd.concat([curve(RISING, RISING, 0), curve(RISING, PEAK, 1)])
     played = episodes("a", (1.0, True, 10.0), (0.0, False, 50.0)).assign(seed=[0, 1])
