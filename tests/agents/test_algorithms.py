@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -34,6 +34,7 @@ from laurel.params.algorithms import (
     AlgorithmParams,
     BanditParams,
     DQNParams,
+    HintsParams,
     PPOParams,
     ReinforceParams,
     TabularParams,
@@ -166,6 +167,19 @@ def test_a_planted_reward_is_found_by_continuous_actions_and_with_a_picture(
     assert rows[0]["raw_reward"] < 0 < 0.8 < rows[-1]["raw_reward"]
     learner = make_learner(load_policy(tmp_path / "agent"), settings, np.random.default_rng(0))
     assert type(learner) is (PPO if pictured else StackedPPO)
+
+
+def test_hints_of_another_packages_algorithm_are_given_to_it() -> None:
+    class OwnParams(AlgorithmParams):
+        algorithm: ClassVar[str] = "own"
+        n_envs: int = 1
+        n_steps: int = 1
+        hints: HintsParams | None = None
+
+    assert OwnParams().helper is None
+    helper = OwnParams(hints=HintsParams(options={"judge": "a"})).helper
+    assert helper is not None
+    assert (helper.actor, helper.options, helper.key) == ("llm_policy", {"judge": "a"}, "agent.own.hints")
 
 
 def test_a_network_names_its_ppo_class() -> None:

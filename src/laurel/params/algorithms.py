@@ -85,6 +85,12 @@ class AlgorithmParams(LearnerParams):
         return self.algorithm
 
     @property
+    def helper(self) -> Helper | None:
+        own: HintsParams | None = getattr(self, "hints", None)  # of another package's algorithm, too
+        key = f"agent.{self.algorithm}.hints"
+        return None if own is None else Helper(own.actor, own.options, key, "hints", own.share)
+
+    @property
     def learned_discount(self) -> float:
         return float(getattr(self, "gamma", 1.0))
 
@@ -141,11 +147,6 @@ class PPOParams(ClippedParams):
     hidden: Widths = (64, 64)
     hints: HintsParams | None = Field(default=None, exclude_if=lambda hints: hints is None)
     """An actor that guides exploration, such as a language model; null: none. For discrete actions and an MLP only."""
-
-    @property
-    def helper(self) -> Helper | None:
-        own = self.hints
-        return None if own is None else Helper(own.actor, own.options, "agent.ppo.hints", "hints", own.share)
 
     @model_validator(mode="after")
     def _hints_go_to_plain_layers(self) -> PPOParams:
