@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -109,8 +110,8 @@ class Undecided:
 def test_subgoals_are_drawn_by_their_probabilities_after_the_last_reports(greedy: bool) -> None:
     model, subgoals = Undecided(), (EXPLORE, Subgoal(KEY))
     planner = Subgoals(adapter_for(DOORKEY), subgoals, "model", model, 40, greedy=greedy)  # type: ignore[arg-type]
-    asked = [(Episode(reports=["one", "two", "three", "four"]), "Here.")] * 50
-    found = planner._chosen(asked, np.random.default_rng(0))
+    asked, view = [Episode(reports=["one", "two", "three", "four"])] * 50, SimpleNamespace(text=["Here."] * 50)
+    found = planner._chosen(asked, view, np.random.default_rng(0))  # type: ignore[arg-type]
     assert 0.4 < np.mean([one is EXPLORE for one in found]) < 0.8 or greedy
     assert set(found) == ({EXPLORE} if greedy else set(subgoals))
     assert set(model.told) == {"Reports: two three four Now: Here."}

@@ -76,7 +76,9 @@ class SubgoalActorCritic(ActorCritic):
                 "laurel play do, in the folder of its run. For use elsewhere, train it with "
                 f"{KEY}.options {{plan: progress}} or {{plan: random}}."
             )
-        subgoals = planned(adapter, self.options, annotate, greedy=greedy)
+        planner = make_actor("planner", adapter, f"{KEY}.options", annotate=annotate, likeliest=greedy, **self.options)
+        assert isinstance(planner, Planner)
+        subgoals = planner.subgoals
         if (texts := tuple(one.text for one in subgoals.known)) != self.subgoals:
             raise EnvError(
                 f"The agent knows other subgoals ({' '.join(self.subgoals)}) than {adapter.env_id} has "
@@ -196,16 +198,3 @@ class SubgoalPPO(PPO):
         reached[rows] = self._subgoals.stepped(rows, steps)
         self._begins, self._ended = ~rollout.valid[t], rollout.terminated[t] | rollout.truncated[t]
         return reached
-
-
-def planned(
-    adapter: EnvAdapter, options: Mapping[str, Any], annotate: AnnotateParams | None, *, greedy: bool
-) -> Subgoals:
-    """Return the subgoals of the actor `planner` with these options; errors as when it is made.
-
-    Args:
-        greedy: take the planner's likeliest subgoal, unless the options say otherwise.
-    """
-    made = make_actor("planner", adapter, f"{KEY}.options", annotate=annotate, likeliest=greedy, **options)
-    assert isinstance(made, Planner)
-    return made.subgoals

@@ -117,11 +117,13 @@ class Subgoals:
             episode = self.episodes[i]
             if not episode.begun:
                 episode.begun = True
-                episode.map.see(view.observation[i])
+                episode.map.see(self.adapter.unpack(view.packed[i]))
             if episode.subgoal is None or episode.steps >= self._patience:
-                waiting.append((i, episode))
-        asked = [(episode, view.text[i] if self._model is not None else "") for i, episode in waiting]
-        for (episode, _), subgoal in zip(asked, self._chosen(asked, rng), strict=True):
+                waiting.append(i)
+        asked = [self.episodes[i] for i in waiting]
+        for episode, subgoal in zip(
+            asked, self._chosen(asked, View(view.adapter, view.packed[waiting]), rng), strict=True
+        ):
             episode.subgoal, episode.steps, episode.known = subgoal, 0, len(episode.map.things)
 
     def stepped(self, rows: IntArray, steps: Transitions) -> BoolArray:
@@ -151,8 +153,8 @@ class Subgoals:
 
     @property
     def numbers(self) -> IntArray:
-        """(N,) the place of each environment's subgoal in `known`; 0 where there is none yet."""
-        return np.array([self._numbers.get(one.subgoal or EXPLORE, 0) for one in self.episodes], dtype=np.int64)
+        """(N,) the place of each environment's subgoal in `known`; that of EXPLORE where there is none yet."""
+        return np.array([self._numbers[one.subgoal or EXPLORE] for one in self.episodes], dtype=np.int64)
 
     @property
     def account(self) -> Mapping[str, Any]:
@@ -165,17 +167,18 @@ class Subgoals:
             return None
         return self._model.estimate([situation((), text) for text in view.text])
 
-    def _chosen(self, asked: list[tuple[Episode, str]], rng: np.random.Generator) -> list[Subgoal]:
-        """Choose subgoals for episodes, with their observations in words."""
+    def _chosen(self, asked: list[Episode], view: View, rng: np.random.Generator) -> list[Subgoal]:
+        """Choose subgoals for episodes; the view has their observations."""
         if not asked:
             return []
         if self._model is not None:
-            chances = self._model.probabilities([situation(episode.reports, text) for episode, text in asked])
+            shown = zip(asked, view.text, strict=True)
+            chances = self._model.probabilities([situation(episode.reports, text) for episode, text in shown])
             draws = chances.argmax(axis=1) if self._greedy else sample(chances, rng)
             return [self.known[int(draw)] for draw in draws]
         if self._plan == "random":
             return [self.known[int(draw)] for draw in rng.integers(0, len(self.known), len(asked))]
-        return [self._progress(episode) for episode, _ in asked]
+        return [self._progress(episode) for episode in asked]
 
     def _progress(self, episode: Episode) -> Subgoal:
         """Return the first reachable subgoal that counts as progress."""
