@@ -246,8 +246,9 @@ def test_questions_answered_without_a_choice_do_not_stop_the_others(server: Chat
 def test_questions_that_always_fail_do_not_stop_the_others(server: ChatServer, again: bool) -> None:
     """Asked again, they alone remain: a server that answers a short question is not down."""
     server.behave = lambda request, body: problem(500, "broken") if "odd" in str(body) else None
-    requests = [question(f"{'odd' if again or i % 2 else 'even'} {i}") for i in range(24)]
-    model = OpenAIChat(OpenAIParams(model="tiny", base_url=server.url, retries=1), takes_them=again, backoff=0.01)
+    requests = [question(f"{'odd' if again or i >= 12 else 'even'} {i}") for i in range(24)]
+    one_by_one = OpenAIParams(model="tiny", base_url=server.url, retries=1, max_in_flight=1)  # the failures in a row
+    model = OpenAIChat(one_by_one, takes_them=again, backoff=0.01)
     answers = dict(model.ask(requests))
     failures = [answer for answer in answers.values() if isinstance(answer, Failure)]
     assert {answer.reason for answer in failures} == {"after 2 attempts: status 500: broken"}
