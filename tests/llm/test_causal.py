@@ -21,6 +21,8 @@ from laurel.llm.tiny_model import write_tiny_model
 from laurel.llm.trl_tuning import Group, Pair, Tuning, imitate, learn_from_groups, learn_from_pairs
 
 GOOD, BAD = "forward, left", "left, forward"
+NAMES = ("prompt_ids", "completion_ids", "KL_completion_ids")
+"""Of what TRL's KTO reads."""
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +196,34 @@ def test_kto_imitates_the_chosen_answers_within_its_loss(local: LocalModel) -> N
     how = Tuning(learning_rate=1e-9, batch_size=len(pairs), beta=0.5, imitation=0.25)
     expected = 0.5 - 0.25 * float(logs.mean()) / len(good)
     assert learn_from_pairs(local, pairs, "kto", how, 0) == pytest.approx(expected, rel=1e-4)
+
+
+def test_kto_estimates_its_divergence_from_answers_to_other_prompts(
+    local: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where pairs of a prompt follow each other, as they come from groups of answers."""
+    from trl import KTOTrainer
+
+    seen: list[tuple[str, str, str]] = []
+    train = KTOTrainer.train
+
+    def spied(self: Any, *args: Any) -> Any:
+        texts = [self.processing_class.batch_decode(list(self.train_dataset[name])) for name in NAMES]
+        seen.extend(zip(*texts, strict=True))
+        return train(self, *args)
+
+    monkeypatch.setattr(KTOTrainer, "train", spied)
+    asked, words = prompts(local), ["left", "forward", GOOD, BAD]
+    pairs = [
+        Pair(prompt, f"{word} {row}", f"{word} {word} {row}") for row, prompt in enumerate(asked) for word in words
+    ]
+    learn_from_pairs(local, pairs, "kto", Tuning(batch_size=4), 0)
+    end = local.tokenizer.eos_token
+    of_pair = {pair[1 + place] + end: pair for pair in pairs for place in range(2)}
+    assert sorted(answer for _, answer, _ in seen) == sorted(of_pair)
+    assert all(of_pair[answer].prompt == prompt for prompt, answer, _ in seen)
+    assert not [(answer, other) for _, answer, other in seen if of_pair[answer] == of_pair[other]], "a pair's own"
+    assert sum(of_pair[other].prompt == prompt for prompt, _, other in seen) <= len(seen) / 2
 
 
 @pytest.mark.parametrize("loss", ["infonce", "grpo", "rloo"])

@@ -25,7 +25,7 @@ from laurel.extras import need
 from laurel.llm.causal import plain_tokenizer, put_weights, trained, weights_of
 from laurel.llm.local_model import LocalModel
 from laurel.llm.quiet import errors_alone, no_bars
-from laurel.llm.shared_batches import mean_of_all, place, share_of, shared
+from laurel.llm.shared_batches import mean_of_all, place, shared
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -117,39 +117,14 @@ def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: 
         raise ValueError(f"{loss} does not learn from pairs")
     from trl import KTOConfig, KTOTrainer
 
-    single = [
-        {"prompt": pair.prompt, "completion": answer, "label": good}
-        for pair in pairs
-        for answer, good in ((pair.chosen, True), (pair.rejected, False))
-    ]
+    from laurel.llm.kto import imitating, mismatched
+
+    single = mismatched(pairs, how.batch_size, seed)
     extra["per_device_train_batch_size"] = 2 * how.batch_size
     # keeps the order of rows and batches; other processes would not find a cache file
     extra["precompute_ref_log_probs"] = how.epochs > 1 and place().world == 1
-    trainer = _imitating(KTOTrainer, how.imitation) if how.imitation else KTOTrainer
+    trainer = imitating(KTOTrainer, how.imitation) if how.imitation else KTOTrainer
     return _train(local, trainer, KTOConfig, single, how, seed, extra, reference=True)
-
-
-def _imitating(base: Any, weight: float) -> Any:
-    """Return TRL's KTO with the imitation term of its DPO and SimPO: the chosen answers' negative log-likelihood per
-    token.
-    """
-
-    class Imitating(base):  # type: ignore[misc]
-        def _compute_loss(self, model: Any, inputs: Any, return_outputs: bool) -> Any:
-            logs: list[Tensor] = []
-
-            def recorded(**given: Any) -> Any:
-                outputs = model(**given)
-                logs.append(outputs.log_probs)
-                return outputs
-
-            loss = super()._compute_loss(recorded, inputs, return_outputs)
-            mask = inputs["completion_mask"][:, 1:] * inputs["label"].bool()[:, None]
-            chosen = logs[-1][:, -mask.shape[1] :] * mask  # the first pass is of mismatched answers
-            own = weight * share_of(mask.sum())
-            return loss - own * chosen.sum() / mask.sum().clamp(min=1)
-
-    return Imitating
 
 
 def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int) -> float:
