@@ -152,7 +152,7 @@ def test_a_server_writes_json_that_its_schema_holds_to_the_names(asked: Callable
     ("failure", "sentence"),
     [
         (Withheld("spent"), r"The budget for fake is spent after 0 states"),
-        (Failure("gone"), r"fake gave no answer .* no action to take \(gone\)\."),
+        (Failure("gone"), r"fake gave no answer .* none of its options can be chosen \(gone\)\."),
     ],
 )
 def test_without_an_answer_no_action_is_taken(asked: Callable[..., FakeChat], failure: Failure, sentence: str) -> None:

@@ -87,8 +87,8 @@ class Chooser:
         if FAILED in verdicts:
             reasons = "; ".join(reason for of in asker.failures.values() for reason in of)
             raise AnnotationError(
-                f"{self.model} gave no answer about a state, so there is no action to take ({reasons}). Its answers "
-                "are kept: mend that, and run the same command again."
+                f"{self.model} gave no answer about a state, so none of its options can be chosen ({reasons}). Its "
+                "answers are kept: mend that, and run the same command again."
             )
         self.unread += 1
         options = len(self.question.options)
