@@ -218,6 +218,17 @@ def test_a_loss_without_weight_is_refused() -> None:
     assert LanguageActorParams(loss="grpo", beta=0).beta == 0
 
 
+@pytest.mark.parametrize("others", [{"keep_best": True}, {"memory_rounds": 2}])
+@pytest.mark.parametrize("loss", ["grpo", "rloo"])
+def test_losses_with_a_ratio_to_the_sampler_take_no_answers_of_other_rounds(
+    loss: str, others: dict[str, object]
+) -> None:
+    (name,) = others
+    with pytest.raises(ValueError, match=rf"has {name}, but {loss} learns only .* leave {name} out"):
+        LanguageActorParams.model_validate({"loss": loss, **others})
+    assert LanguageActorParams.model_validate({"loss": "infonce", **others}).loss == "infonce"
+
+
 def test_figures_of_a_round_are_of_the_answers_that_were_written() -> None:
     written = [Proposal((Turn("a", "x"),), (0,), -1.0, 2), Proposal((Turn("b", "y"),), None, -3.0, 5)]
     rows = [(0, number, one) for number, one in enumerate([*written, written[0], written[0]])]

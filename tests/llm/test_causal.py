@@ -151,8 +151,8 @@ def test_a_pass_learns_from_whole_steps_of_groups(
     seen: list[str] = []
     real = trl_tuning._recorded
 
-    def recorded(base: Any, groups: list[Group], **given: Any) -> Any:
-        class Seen(real(base, groups, **given)):  # type: ignore[misc]
+    def recorded(base: Any, groups: list[Group], before: Any, **given: Any) -> Any:
+        class Seen(real(base, groups, before, **given)):  # type: ignore[misc]
             def _generate(self, prompts: list[str]) -> Any:
                 seen.extend(prompts[:: self.num_generations])
                 return super()._generate(prompts)
@@ -233,6 +233,26 @@ def test_losses_of_groups_prefer_what_scored_better(local: LocalModel, loss: trl
     before = lead(local)
     learn_from_groups(local, groups * 4, loss, how, 0)
     assert lead(local) > before + 1
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("loss", ["grpo", "rloo"])
+def test_a_round_changes_likelihoods_as_far_as_the_ratio_is_clipped(
+    place: Path, loss: trl_tuning.Loss, rank: int
+) -> None:
+    """Of the ratio to the model that sampled the answers, in all steps and epochs; single steps exceed the bound."""
+    local = load_causal(str(place))
+    local = with_lora(local, rank) if rank else local
+    groups = [Group(prompt, ("left", "forward"), (1.0, 0.0)) for prompt in prompts(local)]
+    asked = [tokens_of(local, prompt) for prompt in prompts(local)]
+    written = [[*tokens_of(local, "left"), local.tokenizer.eos_token_id]] * len(asked)
+    before = log_probs(local, asked, written)
+    how = Tuning(learning_rate=5e-4 if rank else 1e-4, batch_size=4, epochs=60, beta=0.0)
+    learn_from_groups(local, groups, loss, how, 0)
+    risen = log_probs(local, asked, written) - before
+    clipped = np.log(1.2) * (len(written[0]) if loss == "grpo" else 1)  # the ratio of a token, or of the whole answer
+    assert np.all(risen > clipped)
+    assert np.all(risen < 3), "without a bound it rises by 7 to 11"
 
 
 @pytest.mark.parametrize("loss", ["grpo", "rloo"])

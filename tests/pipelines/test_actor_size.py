@@ -51,6 +51,20 @@ def test_a_config_alone_says_what_training_takes(tmp_path: Path) -> None:
             assert part in line
 
 
+def test_losses_of_groups_keep_the_model_that_sampled(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MISTRAL))
+    size = size_of(str(tmp_path), 0)
+    copy = size.trained * 2 / 1e9
+
+    def gigabytes(**changed: object) -> float:
+        settings = {"model": str(tmp_path), "dtype": "bfloat16", "batch_size": 8, "lora_rank": 0, **changed}
+        return gigabytes_of(size, LanguageActorParams.model_validate(settings))
+
+    assert gigabytes(loss="rloo") == gigabytes(loss="grpo")
+    assert gigabytes(loss="grpo", beta=0.1) == pytest.approx(gigabytes(loss="grpo") + copy)
+    assert gigabytes(loss="grpo", batch_size=16) == pytest.approx(gigabytes(loss="simpo") + copy), "half the answers"
+
+
 def test_hours_are_by_the_speed_of_each_gpu(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(MISTRAL))
     settings = LanguageActorParams.model_validate({"model": str(tmp_path), "dtype": "bfloat16", "batch_size": 4})

@@ -18,8 +18,10 @@ SHARE = 0.3
 """Assumed share of a GPU's operations per second that training reaches."""
 ACTIVATIONS = 34
 """Bytes for each token, hidden unit and layer at 16 bits (Korthikanti et al. 2022, arXiv 2205.05198, section 4.1)."""
-REFERENCED = ("dpo", "kto")
-"""Losses with a reference model, which is the model before the round."""
+REFERENCED = ("dpo", "kto", "grpo", "rloo")
+"""Losses that compare with the model before the round: its reference, or the sampler of the groups' answers."""
+GROUPED = ("grpo", "rloo")
+"""Losses whose batch_size counts answers; a reference, where beta is above 0, is another copy of the model."""
 
 
 class GPU(NamedTuple):
@@ -90,11 +92,12 @@ def gigabytes_of(size: Size, settings: LanguageActorParams | GLAMParams) -> floa
     Among several processes, the first GPU needs most: it also has the model that proposes.
     """
     wide = 2 if settings.dtype == "bfloat16" else 4
-    loss, answers, processes = "", 1, 1
+    answers, processes, copies = 1, 1, 1
     if isinstance(settings, LanguageActorParams):
-        loss, answers = settings.loss, settings.proposals if settings.loss == "infonce" else 2
+        grouped = settings.loss in GROUPED
+        answers = settings.proposals if settings.loss == "infonce" else 1 if grouped else 2
         processes = settings.processes
-    copies = 2 if loss in REFERENCED else 1
+        copies += (settings.loss in REFERENCED) + (grouped and bool(settings.beta))
     own = 4 if settings.rank else wide  # LoRA weights are always float32
     kept = size.weights * wide + size.trained * (own * copies + own + 2 * own)
     if processes > 1:

@@ -221,12 +221,22 @@ def _of_groups(
         trainer, config, home = RLOOTrainer, RLOOConfig, RLOOTrainer.__module__
     else:
         raise ValueError(f"{loss} does not learn from groups")
-    recorded = _recorded(trainer, groups, returns_log_probs=loss != "rloo")
+    before = None if from_base or loss == "infonce" else _sampler(local, how.temperature)
+    recorded = _recorded(trainer, groups, before, returns_log_probs=loss != "rloo")
     data = [{"prompt": group.prompt} for group in groups]
     reward = {"reward_funcs": [recorded.scores_of]}
     # without LoRA weights TRL would load the reference from the directory of the untrained model, if it is still there
     with patch(f"{home}.create_model_from_path", reference):
         return _train(local, recorded, config, data, how, seed, extra, arguments=reward, from_base=from_base)
+
+
+def _sampler(local: LocalModel, temperature: float) -> Any:
+    """Return a copy of the model as it is, for TRL to ask for likelihoods at a temperature."""
+    from trl.trainer import add_fused_lm_head
+
+    model = _copy(local).eval().requires_grad_(False)
+    add_fused_lm_head(model.get_base_model() if hasattr(model, "peft_config") else model, temperature)
+    return model
 
 
 def _contrastive(base: Any, how: Tuning) -> Any:
@@ -254,8 +264,14 @@ def _contrastive(base: Any, how: Tuning) -> Any:
     return Contrastive
 
 
-def _recorded(base: Any, groups: Sequence[Group], *, returns_log_probs: bool) -> Any:
-    """Return TRL's trainer of groups with recorded answers instead of sampling."""
+def _recorded(base: Any, groups: Sequence[Group], before: Any, *, returns_log_probs: bool) -> Any:
+    """Return TRL's trainer of groups with recorded answers instead of sampling.
+
+    Args:
+        before: the model that sampled them, whose likelihoods the clipped ratios of grpo and rloo divide by; TRL takes
+            the trained model's own, since it would sample anew for each step. None: there is one step, or no ratio.
+    """
+    import torch
     from accelerate.utils import gather_object
 
     waiting: dict[str, list[Group]] = {}
@@ -288,6 +304,17 @@ def _recorded(base: Any, groups: Sequence[Group], *, returns_log_probs: bool) ->
                 for one in answers
             ]
             return (ids, None) if returns_log_probs else ids
+
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            found = super()._generate_and_score_completions(inputs)
+            if before is None:
+                return found
+            mask = found["completion_mask"]
+            ids = torch.cat([found["prompt_ids"], found["completion_ids"]], dim=1)
+            seen = torch.cat([found["prompt_mask"], mask], dim=1)
+            with torch.no_grad():
+                logs, *_ = self._get_per_token_logps_and_entropies(before, ids, seen, mask.shape[1])
+            return {**found, "old_per_token_logps": logs, "old_logps": (logs * mask).sum(dim=1)}
 
         @staticmethod
         def scores_of(**_: Any) -> list[float]:

@@ -203,12 +203,15 @@ class LanguageActorParams(TunedModelParams):
         return self
 
     @model_validator(mode="after")
-    def _best_was_drawn_before(self) -> LanguageActorParams:
-        if self.keep_best and self.loss in ("grpo", "rloo"):
-            raise ValueError(
-                f"has keep_best, but {self.loss} learns only from answers that the model itself sampled: leave "
-                f"keep_best out."
-            )
+    def _groups_are_the_models_own(self) -> LanguageActorParams:
+        if self.loss not in ("grpo", "rloo"):
+            return self
+        for name, own in (("keep_best", False), ("memory_rounds", 1)):
+            if getattr(self, name) != own:
+                raise ValueError(
+                    f"has {name}, but {self.loss} learns only from answers that the model itself sampled in the "
+                    f"round: leave {name} out."
+                )
         return self
 
 
