@@ -87,6 +87,17 @@ def test_the_dry_run_matches_the_run(project: Project, server: ChatServer, capsy
     assert said["minutes"] == "0.0 (no questions are left)"
 
 
+def test_in_the_mode_batch_the_money_is_that_of_batches(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    asking(project, "http://127.0.0.1:9/v1", openai={"mode": "batch"}, budget={"max_cost": 100.0})
+    said = forecast(capsys)
+    most = (int(said["tokens in"].split()[0].replace(",", "")) * 100 + 2 * PAIRS * 512 * 1000) / 1e6
+    assert said["money"] == f"${most / 2:.2f} at most in batches  (prices of 2026-01-31: https://x)"
+    assert said["minutes"] == "up to 1,440 for each round of batches"
+    assert said["live"].startswith(f"${most:.2f} at most; minutes unknown (")
+    assert "in batches" not in said
+    assert said["budget"] == "max_cost $100.00: suffices"
+
+
 def test_stored_answers_give_the_expected_answer_length(
     project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -147,12 +147,16 @@ def in_lines(found: Estimate, limits: Sequence[str] = ()) -> str:
         ("tokens in", f"{found.input_tokens:,.0f} ({found.counted_by})"),
         *([("too long", f"some questions get no answer: {found.too_long}")] if found.too_long else []),
         ("tokens out", f"{usual}{found.most_output:,} at most"),
-        ("money", f"{found.costs(price)}{dated}"),
-        ("minutes", f"{in_minutes(found.minutes)} ({found.minutes_by})"),
+        ("money", f"{found.costs(found.price)}{' in batches' * found.in_batches}{dated}"),
     ]
-    if found.can_batch:
-        within = f"up to {BATCH_MINUTES:,} minutes for each round of batches"
-        lines += [("in batches", f"{found.costs(found.batch_price)}; {within}")]
+    live, rounds = f"{in_minutes(found.minutes)} ({found.minutes_by})", "for each round of batches"
+    if found.in_batches:
+        awaited = f"up to {BATCH_MINUTES:,} {rounds}" if found.calls or found.sent else live
+        lines += [("minutes", awaited), ("live", f"{found.costs(price)}; minutes {live}")]
+    else:
+        lines += [("minutes", live)]
+        if found.can_batch:
+            lines += [("in batches", f"{found.costs(found.batch_price)}; up to {BATCH_MINUTES:,} minutes {rounds}")]
     return _aligned([*lines, *(("budget", limit) for limit in limits)])
 
 
