@@ -12,7 +12,7 @@ import glob
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,10 +89,12 @@ class Output:
             self.usage = together(self.spent.usage, usage)
             self.spent.note(self.seconds, self.usage)
 
-    def use_if_due(self, usage: Callable[[], Usage]) -> None:
-        """Make such a note if the last one is too old."""
-        if self.spent is not None and self.spent.due:
-            self.use(usage())
+    def use_soon(self, usage: Usage) -> None:
+        """Do the same for an amount that grows, without a note for each answer."""
+        self.usage = usage
+        if self.spent is not None:
+            self.usage = together(self.spent.usage, usage)
+            self.spent.note_soon(self.seconds, self.usage)
 
 
 @contextmanager

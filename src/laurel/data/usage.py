@@ -5,6 +5,7 @@ work.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -186,19 +187,45 @@ class Spent:
             self.seconds, self.usage = float(noted.get("seconds", 0.0)), dict(noted.get("usage", {}))
         except (DataError, AttributeError, TypeError, ValueError):
             self.seconds, self.usage = 0.0, {}
-        self._noted = 0.0
-
-    @property
-    def due(self) -> bool:
-        """Whether the last note is SECONDS old."""
-        return time.monotonic() - self._noted >= SECONDS
+        self._noted = -math.inf
+        self._alone = threading.Lock()
+        self._later: dict[str, Any] | None = None
+        """Totals that a thread is about to note."""
 
     def note(self, seconds: float, usage: Usage) -> None:
         """Record totals; where that fails, a stopped run counts for less."""
+        with self._alone:
+            self._later = None
+            self._write({"seconds": seconds, "usage": usage})
+
+    def note_soon(self, seconds: float, usage: Usage) -> None:
+        """Record totals once the last note is SECONDS old, by a thread: after a burst of answers a run may wait."""
+        with self._alone:
+            waiting, self._later = self._later is not None, {"seconds": seconds, "usage": usage}
+            left = self._noted + SECONDS - time.monotonic()
+            if left <= 0:
+                self._write_later()
+            elif not waiting:
+                timer = threading.Timer(left, self._write_in_time)
+                timer.daemon = True
+                timer.start()
+
+    def _write_in_time(self) -> None:
+        with self._alone:
+            self._write_later()
+
+    def _write_later(self) -> None:
+        if self._later is not None:
+            self._write(self._later)
+            self._later = None
+
+    def _write(self, totals: Mapping[str, Any]) -> None:
         with suppress(OSError):
-            write_json(self.file, {"seconds": seconds, "usage": usage})
+            write_json(self.file, totals)
         self._noted = time.monotonic()
 
     def forget(self) -> None:
         """Remove the file: the work is done."""
-        self.file.unlink(missing_ok=True)
+        with self._alone:
+            self._later = None
+            self.file.unlink(missing_ok=True)

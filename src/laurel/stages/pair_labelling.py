@@ -73,7 +73,7 @@ class Meter:
     @contextmanager
     def reading(self, annotator: Annotator, budget: Budget) -> Iterator[None]:
         """Note what the annotator of the label set uses, also if the block fails."""
-        budget.answered = lambda: self._out.use_if_due(lambda: added(self._before, usage_of(annotator)))
+        budget.answered = lambda: self._out.use_soon(added(self._before, usage_of(annotator)))
         try:
             yield
         finally:

@@ -110,7 +110,7 @@ def run(
         unfinished = [agent for agent in places if not is_finished(agent[2], part.until if part else None)]
         modules = preload("train", env, every.values())
         judging = Judging(seed, context, topics(unfinished, context), modules)
-        judging.answered = lambda: out.use_if_due(judging.used)
+        judging.answered = lambda: out.use_soon(judging.used())
         sources = Inputs(captions, preferences, reward)
         work = _Work(seed, context, unfinished, part, sources, agent.workers, modules)
         whole = sum(steps_of(arm) for arm, _, _ in places)

@@ -67,7 +67,7 @@ def run(
         trial = ShortTraining(seed, context)
         made_from = Inputs(captions, preferences, out.path, trajectories, trial=trial)
         account = context.account
-        account.budget.answered = lambda: out.use_if_due(lambda: account.usage)
+        account.budget.answered = lambda: out.use_soon(account.usage)
         try:
             _make(seed, context, sections["arms"], sections["agent"], made_from, out)
         finally:
