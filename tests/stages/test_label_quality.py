@@ -189,7 +189,8 @@ def test_reasons_for_missing_answers_are_stored_and_reported(
     assert sums(merge_shares(asking, shares, tmp_path / "merged")) == found
     (tmp_path / "elsewhere.db").rename(tmp_path / "new.db")
     asking.change({"annotate.max_failure_rate": 0.0})
-    words = r"such as .* \(annotate\.max_failure_rate\)\. Reasons: .* \d+ times: it .*; \d+ for other reasons\."
+    words = r"such as .* \(annotate\.max_failure_rate\)\. Reasons: .* \d+ times: it .*; \d+ for other reasons\. "
+    words += "If the server was away, run the same command again: only the missing ones are asked for"
     with pytest.raises(AnnotationError, match=words):
         asking.run("annotate")
 

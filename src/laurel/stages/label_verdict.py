@@ -9,12 +9,13 @@ from typing import Any
 from laurel.data.directory import Output
 from laurel.data.json_file import write_json
 from laurel.data.members import tally_members
-from laurel.data.missing import most_frequent, read_missing
+from laurel.data.missing import FAILED, most_frequent, read_missing
 from laurel.data.preferences import FAILURES
 from laurel.data.sample import read_sample
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.agreement import agreement, table
 from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.asker import AGAIN
 from laurel.feedback.gates import MOST_BIAS, interval
 from laurel.params.annotation import AnnotateParams
 from laurel.seeding import derive_seed
@@ -97,9 +98,12 @@ def _nothing_to_learn(
 
 
 def _why(out: Output) -> str:
-    """Describe why answers are missing, if known."""
-    reasons = most_frequent(read_missing(out.path))
-    return f" Reasons: {reasons}." if reasons else ""
+    """Describe why answers are missing, if known, and what to do where there was no answer."""
+    missing = read_missing(out.path)
+    if not missing:
+        return ""
+    mend = f" {AGAIN}" if any(one.verdict == FAILED for one in missing) else ""
+    return f" Reasons: {most_frequent(missing).rstrip('.')}.{mend}"
 
 
 def _unread(out: Output) -> str:
