@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from math import log
 from pathlib import Path
@@ -244,6 +244,31 @@ def test_attempts_that_were_billed_without_an_answer_count(door_key: EnvAdapter,
     assert (asker.usage["calls"], asker.usage["failures"]) == (2, 1)
     assert (asker.usage["input_tokens"], asker.usage["output_tokens"]) == (610, 9)
     assert asker.usage["cost_usd"] == pytest.approx((610 - 25 + 18) * 1e-6)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_an_answer_of_a_batch_that_two_processes_wait_for_counts_once(
+    door_key: EnvAdapter, store: ResponseStore, batched: bool
+) -> None:
+    question = PairQuestion(load_prompt("motif"), door_key, None, both_orders=False)
+    reply = Reply('{"best_description": 1}', None, 10, 5, batched=batched)
+
+    def asked(answer: Callable[..., Reply]) -> Asker[Pair, float]:
+        asker = Asker(PlayedModel(answer), Sampling(), question, ResponseStore(store.path))
+        list(asker.ask([Pair("a", "c")]))
+        return asker
+
+    others: list[Asker[Pair, float]] = []
+
+    def while_another_receives_it(*_: object) -> Reply:
+        store._connection.execute("DELETE FROM claims")  # a batch's questions are claimed by nobody
+        others.append(asked(lambda *_: reply))
+        return reply
+
+    both = [asked(while_another_receives_it), *others]
+    assert [one.usage["calls"] for one in both] == ([0, 1] if batched else [1, 1])
+    assert [one.usage["input_tokens"] for one in both] == ([0, 10] if batched else [10, 10])
+    assert [one.usage["cached"] for one in both] == ([1, 0] if batched else [0, 0])
 
 
 def test_an_answer_whose_end_is_not_stored_is_not_read(door_key: EnvAdapter, store: ResponseStore) -> None:

@@ -250,6 +250,7 @@ def test_a_batch_that_another_process_sent_is_shared(api: BatchAPI, store: Respo
     stopped_while_waiting(api, store, hundred())
     both = [dict(model(api, store).ask(hundred()[:60])), dict(model(api, store).ask(hundred()[60:]))]
     assert [len(answers) for answers in both] == [60, 40]
+    assert all(isinstance(reply, Reply) and reply.batched for answers in both for reply in answers.values())
     assert len(api.batches) == 1
 
 

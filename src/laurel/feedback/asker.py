@@ -333,18 +333,21 @@ class Asker(Generic[Item, Value]):
         if isinstance(reply, Withheld):
             self._store.release([request.key])
             return
-        self._usage.calls += 1
         if isinstance(reply, Failure):
+            self._usage.calls += 1
             self._usage.failures += 1
             self._report(reply.reason)
             self._failures.add(reply.reason)
             self._store.release([request.key])
             return
+        cost, prompt = self._price.of_reply(reply) if self._price else None, self.question.prompt
+        exchange = Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost)
+        if not self._store.put(exchange) and reply.batched:  # the process that stored it counts it
+            self._usage.cached += 1
+            return
+        self._usage.calls += 1
         self._usage.seconds += reply.seconds
-        cost = self._price.of_reply(reply) if self._price else None
         self._bill(reply.input_tokens, reply.output_tokens, cost)
-        prompt = self.question.prompt
-        self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
         if self._budget is not None:
             self._budget.answered()
 

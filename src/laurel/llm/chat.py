@@ -118,6 +118,8 @@ class Reply(NamedTuple):
     """Cached input tokens, if the server reports them."""
     lost: Tokens = NO_TOKENS
     """Tokens of earlier attempts that were billed, but gave no answer."""
+    batched: bool = False
+    """Whether other processes may have received it, too, because they wait for the same batch."""
 
     def without_secrets(self, secrets: Iterable[str]) -> Reply:
         """Return the answer with secrets replaced, since a server may echo the key that it got.

@@ -316,7 +316,7 @@ class _Run:
 
     def _each(self, key: str, answer: Reply | Failure) -> Iterator[tuple[int, Reply | Failure]]:
         lost = self._lost.pop(key, NO_TOKENS)
-        billed = replace(answer, lost=lost) if isinstance(answer, Failure) else answer._replace(lost=lost)
+        billed = replace(answer, lost=lost) if isinstance(answer, Failure) else answer._replace(lost=lost, batched=True)
         for number in self._asked[key].numbers:
             yield number, billed
 

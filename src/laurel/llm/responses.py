@@ -169,8 +169,8 @@ class ResponseStore:
         row = self._connection.execute("SELECT owner FROM claims WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
-    def put(self, exchange: Exchange) -> None:
-        """Store an answer; the first usable one to a question is kept.
+    def put(self, exchange: Exchange) -> bool:
+        """Store an answer; return whether it was kept, as is the first usable one to a question.
 
         It survives the end of this process, and a power failure from the next sync on: at `flush`, or at an answer that
         arrives SYNC_SECONDS after the last sync.
@@ -196,11 +196,12 @@ class ResponseStore:
             with transaction(self._connection):
                 verb = "REPLACE" if self.damaged([exchange.key]) else "INSERT OR IGNORE"
                 marks = ",".join("?" * len(row))
-                self._connection.execute(f"{verb} INTO responses VALUES ({marks})", row)
+                kept = self._connection.execute(f"{verb} INTO responses VALUES ({marks})", row).rowcount > 0
                 self._connection.execute("DELETE FROM claims WHERE key = ?", (exchange.key,))
         self._unsynced = True
         if time.monotonic() - self._synced_at > SYNC_SECONDS:
             self.flush()
+        return kept
 
     def _context(self, exchange: Exchange, messages: str) -> _Context:
         """Return the shared part of an exchange, which is stored once."""
