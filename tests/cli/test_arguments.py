@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laurel.cli.app import _parser
-from laurel.cli.command import log_warnings, number, whole
+from laurel.cli.command import TOLD, log_warnings, number, whole
 from laurel.console import aligned
 
 
@@ -65,9 +65,16 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 
 def test_a_warning_is_logged_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The check of a run and the stage look at the same environment; stages silence the logger of environments."""
+    monkeypatch.setenv(TOLD, "")
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own, beside which none is added
     log_warnings()
     for _ in range(2):
         logging.getLogger("laurel.some").warning("%s has no adapter.", "Pendulum-v1")
     logging.getLogger("laurel.some").warning("%s has no adapter.", "Ant-v5")
     assert capsys.readouterr().err == "WARNING: Pendulum-v1 has no adapter.\nWARNING: Ant-v5 has no adapter.\n"
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # a stage that laurel run starts inherits the environment
+    log_warnings()
+    for name in ("Pendulum-v1", "Hopper-v5"):
+        logging.getLogger("laurel.some").warning("%s has no adapter.", name)
+    assert capsys.readouterr().err == "WARNING: Hopper-v5 has no adapter.\n"

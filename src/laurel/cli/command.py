@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,8 @@ from laurel.permissions import add_permissions
 from laurel.stages.pipeline import PLACES
 
 MOST = 2**31 - 1
+TOLD = "LAUREL_TOLD"
+"""Environment variable: digests of the warnings that a command has logged, for the commands that it starts."""
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """The parsers that commands are added to."""
@@ -67,13 +71,18 @@ def add_dry_run(action: argparse.ArgumentParser) -> None:
 
 
 def log_warnings() -> None:
-    """Log warnings to standard error, a line each, without duplicates from several parts of a command."""
-    told: set[str] = set()
+    """Log warnings to standard error, a line each, without duplicates from several parts of a command, or from the
+    commands that it starts.
+    """
+    told = os.environ.get(TOLD, "").split()
 
     def is_new(record: logging.LogRecord) -> bool:
-        before = len(told)
-        told.add(record.getMessage())
-        return len(told) > before
+        digest = hashlib.sha256(record.getMessage().encode("utf-8", "replace")).hexdigest()[:16]
+        if digest in told:
+            return False
+        told.append(digest)
+        os.environ[TOLD] = " ".join(told)
+        return True
 
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(is_new)
