@@ -49,8 +49,9 @@ def test_asking_stops_early_if_no_answer_can_be_read(
 def test_a_question_that_is_asked_about_twice_counts_once(door_key: EnvAdapter, store: ResponseStore) -> None:
     judge = annotator(PlayedModel(lambda *_: Reply("Hm.")), door_key, store)
     list(judge.annotate(questions(5)))
-    with pytest.raises(UnreadableError, match=r"none of the first 24 questions .* asked for, 24 times"):
-        list(judge.annotate(questions(12)))
+    with pytest.raises(UnreadableError, match=r"none of the first 24 questions .* asked for, 24 times") as caught:
+        list(judge.annotate(questions(12)))  # which is all of them
+    assert "so no more are asked. Reasons" in str(caught.value)
 
 
 def test_more_tokens_are_not_advised_where_the_length_is_that_of_a_choice(

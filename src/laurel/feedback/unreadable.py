@@ -113,7 +113,7 @@ class Readable:
             fix += "try another model or prompt, and look at the answers with `laurel export responses`"
         return (
             f"{self._who}: none of the first {len(reasons)} questions got an answer that can be read, follow-up "
-            f"included, so the rest was not asked. Reasons: {why}.{example} To fix it, {fix}. "
+            f"included, so no more are asked. Reasons: {why}.{example} To fix it, {fix}. "
             "The answers are kept; with annotate.max_failure_rate: 1 the run continues nevertheless."
         )
 
