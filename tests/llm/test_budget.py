@@ -150,7 +150,8 @@ def test_money() -> None:
     budget, answers = spend(model, questions(30), max_cost=cost * 7.5)
     assert len(answers) - len(withheld(answers)) == 7
     assert budget.spent.cost == pytest.approx(cost * 7)
-    assert budget.reached == "$0.076 (annotate.budget.max_cost)"
+    assert budget.reached == "$0.07575 (annotate.budget.max_cost)", "in full, since it stands beside what was spent"
+    assert budget.told().endswith(" is spent: 7 calls, 770 tokens, $0.0707.")
 
 
 def test_answers_without_token_counts_count_as_the_maximum() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from laurel.llm.prices import Price, add_costs, in_words
+from laurel.llm.prices import Price, add_costs, in_full, in_words
 from laurel.params.annotation import BudgetParams
 
 BATCH_MINUTES = 24 * 60
@@ -212,7 +212,7 @@ def limits(budget: BudgetParams, needs: Needs, reached: str) -> Iterator[str]:
     for name, limit, most in taken:
         if limit is None:
             continue
-        shown = in_words(limit) if name == "max_cost" else f"{limit:,}"
+        shown = in_full(limit) if name == "max_cost" else f"{limit:,}"
         if most is None and name == "max_cost":
             yield f"{shown} cannot be enforced: the price is unknown (annotate.budget.prices), so nothing will be asked"
         elif most is None:

@@ -16,7 +16,7 @@ from typing import Any
 from laurel.errors import AnnotationError
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, Identity, Reply, Withheld
 from laurel.llm.chat_wire import input_tokens_of, longest_answer
-from laurel.llm.prices import Price, in_words
+from laurel.llm.prices import Price, in_full
 from laurel.llm.spending import Ledger, Spending
 from laurel.params.annotation import BudgetParams
 
@@ -82,7 +82,7 @@ class Budget:
     def told(self) -> str:
         """Return the limit that was reached and what was spent, as a sentence."""
         spent = self.spent + self._others()[0]
-        cost = f", {in_words(spent.cost)}" if spent.cost else ""
+        cost = f", {in_full(spent.cost)}" if spent.cost else ""
         most = f" ({self.uncounted:,} came without a token count, and count as their maximum)" if self.uncounted else ""
         return (
             f"The budget of {self.reached} is spent: {spent.calls:,.0f} calls{most}, {spent.tokens:,.0f} tokens{cost}."
@@ -125,7 +125,7 @@ class Budget:
         if after.tokens > self._limits.tokens * (1 - slack):
             return f"{self.params.max_tokens:,} tokens ({KEY}.max_tokens)"
         if after.cost > self._limits.cost * (1 - slack):
-            return f"{in_words(self.params.max_cost)} ({KEY}.max_cost)"
+            return f"{in_full(self._limits.cost)} ({KEY}.max_cost)"
         return None
 
 
@@ -141,7 +141,7 @@ def check_price(params: BudgetParams, identity: Identity, price: Price | None) -
     """
     if price is None and params.max_cost is not None:
         raise BudgetError(
-            f'{KEY}.max_cost is {in_words(params.max_cost)}, but the price of "{identity.model}" at '
+            f'{KEY}.max_cost is {in_full(params.max_cost)}, but the price of "{identity.model}" at '
             f"{identity.endpoint} is unknown: give it in a file that {KEY}.prices names, or set {KEY}.max_cost to null "
             "and limit the tokens."
         )

@@ -178,3 +178,13 @@ def in_words(cost: float | None) -> str:
     if cost is None:
         return "unknown"
     return f"${cost:,.2f}" if cost == 0 or cost >= 0.1 else f"${cost:.2g}" if cost >= 1e-4 else "below $0.0001"
+
+
+def in_full(cost: float) -> str:
+    """Format an amount of dollars beside which others are compared: a limit as it was set, or what was spent of it.
+
+    >>> in_full(0.0999), in_full(0.09984321), in_full(1), in_full(12.3456), in_full(0.00001)
+    ('$0.0999', '$0.099843', '$1.00', '$12.3456', '$0.00001')
+    """
+    dollars, _, cents = f"{cost:,.{6 if cost >= 1e-4 else 12}f}".partition(".")
+    return f"${dollars}.{cents.rstrip('0'):0<2}"
