@@ -65,13 +65,14 @@ def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
         known = [one[key] for one in accounts if one[key] is not None]
         return sum(known) / len(known) if known else None
 
+    warned = Counter(warning for one in accounts for warning in one["warnings"])
     means = {key: mean(key) for key in ("questions", "labels", "dropped", "coverage", "lag", *_SHARES)}
     return {
         "judge": accounts[0]["judge"],
         "simulated": any(one["simulated"] for one in accounts),
         **means,
         "distinct_labels": len(set().union(*(one["distinct"] for one in accounts))),
-        "warnings": dict(Counter(warning for one in accounts for warning in one["warnings"])),
+        "warnings": [{"warning": text, "agents": agents} for text, agents in warned.items()],
         "late_agents": sum(one["late"] for one in accounts),
     }
 
@@ -81,8 +82,10 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
     for name, account in accounts.items():
         if account["simulated"]:
             out.notes.append(simulated_labels_of(name, account["judge"]))
-        for warning, agents in account["warnings"].items():
-            out.notes.append(f"{counted(agents, 'agent')} of the arm {name}, annotated during training: {warning}")
+        for one in account["warnings"]:
+            out.notes.append(
+                f"{counted(one['agents'], 'agent')} of the arm {name}, annotated during training: {one['warning']}"
+            )
         if account["late_agents"]:
             late = counted(account["late_agents"], "agent")
             out.notes.append(
