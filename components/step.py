@@ -21,7 +21,7 @@ from laurel.components.encoding import decoded
 from laurel.data.disk import reason_of
 from laurel.data.manifest import MANIFEST, RUN
 from laurel.errors import DataError, LaurelError
-from laurel.interrupt import terminated_like_ctrl_c
+from laurel.interrupt import stop_with_parent, terminated_like_ctrl_c
 from laurel.params import Params, parse_sections
 from laurel.secrets import load_secrets
 from laurel.tracking.tracker import OUTPUT_URI
@@ -56,6 +56,7 @@ def step(name: str, **sections: Any) -> Iterator[dict[str, Any]]:
             _say(name, "not tracked", f"{TRACKING_URI} is not set")
             checked["tracking"] = checked["tracking"].model_copy(update={"enabled": False})
         with terminated_like_ctrl_c():  # Kubernetes ends a step with SIGTERM
+            stop_with_parent(through_shell=True)  # a pipeline on this machine, which may be killed
             yield checked
     except LaurelError as error:
         _say(name, FAILED, " ".join(str(error).split()))

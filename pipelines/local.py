@@ -24,6 +24,7 @@ from laurel.components.step import BEGUN, DONE, FAILED, TRACKING_URI
 from laurel.data.disk import reason_of
 from laurel.data.replacing import lock_of, replace_directory
 from laurel.errors import DataError, LaurelError
+from laurel.interrupt import PARENT
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.pipeline import ROUND_STEPS, SWEEP_STEPS
@@ -186,7 +187,7 @@ def _runner(
 ) -> Iterator[tuple[local.SubprocessRunner | local.DockerRunner, str, str]]:
     """Yield KFP's runner, the image of its steps (also if they are processes), and an identifier of their code.
 
-    Steps end once Ctrl-C is pressed or SIGTERM is received.
+    Steps end once Ctrl-C is pressed or SIGTERM is received; those that are processes, once this one is killed, too.
     """
     if name == "docker":
         with docker_runner(image, asked) as chosen:
@@ -195,8 +196,10 @@ def _runner(
         steps = StepProcesses()
         try:
             with ended_once_interrupted(steps.end, threading.Event()):
+                os.environ[PARENT] = str(os.getpid())  # KFP's runner takes no variables for its processes
                 yield local.SubprocessRunner(use_venv=False), image, digest_of_sources()
         finally:
+            os.environ.pop(PARENT, None)
             steps.wait()
 
 

@@ -1,6 +1,7 @@
 """Ctrl-C takes effect, and neither within an import nor within the start of a process."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from laurel.envs import vector
-from laurel.interrupt import HANGUP, ctrl_c_held_back, ctrl_c_noted, terminated_like_ctrl_c
+from laurel.interrupt import HANGUP, PARENT, ctrl_c_held_back, ctrl_c_noted, terminated_like_ctrl_c
 from tiny_project import UNTRACKED, Project
 
 STOPPING = [sent for sent in (signal.SIGTERM, HANGUP) if sent is not None]
@@ -205,3 +206,25 @@ def test_other_errors_that_python_ignores_are_shown_as_ever(monkeypatch: pytest.
         del watched
     assert ended() is None
     assert shown == [ZeroDivisionError]
+
+
+def test_a_step_stops_once_its_pipeline_is_killed(tmp_path: Path) -> None:
+    """KFP starts steps by a shell, which goes on."""
+    step = (
+        "import pathlib, time\n"
+        "from laurel.components.step import step\n"
+        "with step('annotate', tracking={'enabled': False}):\n"
+        f"    try: pathlib.Path({str(tmp_path)!r}, 'begun').touch(); time.sleep(120)\n"
+        f"    except KeyboardInterrupt: pathlib.Path({str(tmp_path)!r}, 'stopped').touch()\n"
+    )
+    shell = f"{shlex.quote(sys.executable)} -c {shlex.quote(step)}; true"
+    pipeline = (
+        f"import os, subprocess\nos.environ[{PARENT!r}] = str(os.getpid())\nsubprocess.run(['sh', '-c', {shell!r}])"
+    )
+    with subprocess.Popen([sys.executable, "-c", pipeline], stderr=subprocess.DEVNULL) as process:
+        for name in ("begun", "stopped"):
+            until = time.monotonic() + 60
+            while not (tmp_path / name).exists():
+                assert time.monotonic() < until, name
+                time.sleep(0.01)
+            process.kill()

@@ -78,16 +78,26 @@ def _repeated_if_ignored() -> Iterator[None]:
         sys.unraisablehook = before
 
 
-def stop_with_parent() -> None:
+def stop_with_parent(*, through_shell: bool = False) -> None:
     """From now on, stop this process by SIGTERM once the process named by PARENT has ended: if that was killed, nobody
     waits for this one, which would continue to pay for answers.
+
+    Args:
+        through_shell: whether that process has started a shell which started this one.
     """
     parent = os.environ.pop(PARENT, None)  # commands that this process starts have another parent
     if parent is None:
         return
 
+    def waits() -> bool:
+        if not through_shell:
+            return os.getppid() == int(parent)
+        import psutil
+
+        return any(one.pid == int(parent) for one in psutil.Process().parents())
+
     def watch() -> None:
-        while os.getppid() == int(parent):
+        while waits():
             time.sleep(WATCHED_SECONDS)
         os.kill(os.getpid(), signal.SIGTERM)
 
