@@ -372,13 +372,8 @@ def test_questions_that_the_judge_left_open_are_not_counted_as_labels(tmp_path: 
         labels = [{**answered, "first": text} for text in ("a", f"of {seed}")]
         place = tmp_path / str(seed) / "reward" / NAME
         place.mkdir(parents=True)
-        save(
-            place,
-            None,
-            {"labels": 2, "questions": 3, "warnings": ["Too few."]},
-            [*labels, {**unanswered, "first": "b"}],
-            [],
-        )
+        config = {"labels": 2, "questions": 3, "warnings": ["Too few."]}
+        save(place, None, config, [*labels, {**unanswered, "first": "b"}], [])
     arm = SimpleNamespace(name="online")
     account = annotated([(cast(Arm, arm), seed, tmp_path / str(seed)) for seed in (0, 1)])["online"]
     assert (account["questions"], account["labels"], account["distinct_labels"]) == (3, 2, 3)
