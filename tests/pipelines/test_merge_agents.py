@@ -12,7 +12,7 @@ from laurel.data.json_file import write_json
 from laurel.data.manifest import digest_directory, read_manifest
 from laurel.errors import DataError
 from laurel.params import Params, parse_params
-from laurel.stages import merge_agents
+from laurel.stages import merge_agents, train_agents
 from laurel.stages.merge_agents import Branch, branches
 from laurel.stages.pipeline import STAGE
 from tiny_project import Project, set_run_facts
@@ -95,6 +95,24 @@ def test_notes_stand_in_the_order_of_the_stage(direct: Project, tmp_path: Path) 
     write_json(whole / "manifest.json", {**manifest, "notes": notes})
     merge(direct, shards_of(whole, params, tmp_path / "shards"), tmp_path / "merged", params)
     assert read_manifest(tmp_path / "merged")["notes"] == notes
+
+
+def test_notes_name_the_arms_of_the_whole_run(direct: Project, tmp_path: Path) -> None:
+    """A branch has one arm, of which it says that all of its agents are like that."""
+    nothing, sb3 = {"reward": None, "extrinsic": 0}, {"engine": "sb3", "sb3": {"algorithm": "DQN"}}
+    content = direct.params.dump()
+    content["arms"] = {"a": {"reward": None}, "b": nothing, "c": nothing, "d": {"reward": None, "agent": sb3}}
+    params = parse_params({**content, "agent": {**content["agent"], "seeds": [0], "steps": 64}}, "params")
+    given, inputs = STAGE["train-agents"].given(params), direct.inputs("train-agents")
+    train_agents.run(**given, **inputs, output=tmp_path / "whole")
+    shards = [tmp_path / branch.arm for branch in branches(params.arms, params.agent.seeds, None)]
+    for branch, shard in zip(branches(params.arms, params.agent.seeds, None), shards, strict=True):
+        train_agents.run(**branch.narrow(given), **inputs, output=shard, branch=True)
+    merge(direct, shards, tmp_path / "merged", params)
+    notes = read_manifest(tmp_path / "merged")["notes"]
+    assert notes == read_manifest(tmp_path / "whole")["notes"]
+    assert notes[0].startswith("Agents of d were trained by DQN of stable_baselines3")
+    assert notes[1].startswith("Agents of b, c learn from no reward at all")
 
 
 def test_shards_that_do_not_fit(direct: Project, tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ def run(
     from laurel.data.asked import ASKED
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
-    from laurel.stages.training_notes import notes_on_training
+    from laurel.envs import adapter_for
+    from laurel.stages.training_notes import notes_on_arms, notes_on_training
     from laurel.tracking.agents import track_agents
     from laurel.tracking.judgements import log_asked
     from laurel.tracking.tracker import Tracker
@@ -100,6 +101,7 @@ def run(
     from laurel.training.task import Agent
 
     described, every, seeds = used(sections), arms_of(sections), sections["agent"].seeds
+    annotate, adapter = sections["annotate"], adapter_for(sections["env"])
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     manifests = {path: read_inputs(described, {**inputs, "agents": path})["agents"] for path in shards}
     held = {path: _branch(manifest) for path, manifest in manifests.items()}
@@ -124,11 +126,14 @@ def run(
                 out.asked += manifests[path][ASKED]
             out.join(manifests[path])
             out.agent_runs |= manifests[path].get("mlflow_agent_runs", {})
-            of_this = notes_on_training(trained)
+            arms = [every[branch.arm]] if trained else []
+            of_this = [*notes_on_arms(arms, annotate, adapter), *notes_on_training(trained)]
             (notes if trained else left_out).extend(note for note in manifests[path]["notes"] if note not in of_this)
-        out.notes += dict.fromkeys([*left_out, *notes, *notes_on_training(places)])
+        arms = list({arm.name: arm for arm, *_ in places}.values())
+        of_all = [*notes_on_arms(arms, annotate, adapter), *notes, *notes_on_training(places)]
+        out.notes += dict.fromkeys([*left_out, *of_all])
         out.counts = {
-            "arms": len({arm.name for arm, _, _ in places}),
+            "arms": len(arms),
             "seeds": len(seeds),
             "steps_each": max((steps_of(arm) for arm, _, _ in places), default=0),
         }

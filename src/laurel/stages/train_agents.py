@@ -28,7 +28,7 @@ from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.seeding import seed_folder
-from laurel.stages.training_notes import notes_on_questions, notes_on_trainers, notes_on_training
+from laurel.stages.training_notes import notes_on_arms, notes_on_gpu, notes_on_questions, notes_on_training
 from laurel.stages.training_parts import check_part, copy_checkpoints, steps_until
 from laurel.tracking.agents import NOTE, STAGE, AgentRuns, left_by_killed, read_note
 from laurel.tracking.judgements import log_asked
@@ -103,7 +103,11 @@ def run(
         check_agents(seed, every.values(), context, adapter, branch=branch)
         skipped = skipped_arms(sections["arms"], context, adapter)
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
-        out.notes += [*skipped.values(), *notes_on_trainers(trained, env, annotate, adapter)]
+        out.notes += [
+            *skipped.values(),
+            *notes_on_arms(trained, annotate, adapter),
+            *notes_on_gpu(env, trained, adapter),
+        ]
         places = [(arm, number, out.path / arm.name / seed_folder(number)) for number in agent.seeds for arm in trained]
         if part is not None and part.begun is not None:
             copy_checkpoints(part.begun, out.path, [place for _, _, place in places])

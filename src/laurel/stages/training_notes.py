@@ -47,12 +47,13 @@ STILL = 1e-5
 """Divergence of a policy in PPO's update below which it has not changed: a first update has some thousandths."""
 
 
-def notes_on_trainers(arms: Sequence[Arm], env: EnvParams, annotate: AnnotateParams, adapter: EnvAdapter) -> list[str]:
-    """Return notes on what trains agents other than Laurel's algorithms on the CPU, and on what is simulated."""
+def notes_on_arms(arms: Sequence[Arm], annotate: AnnotateParams, adapter: EnvAdapter) -> list[str]:
+    """Return notes on what trains agents other than Laurel's algorithms, on what is simulated, and on agents that can
+    hardly learn; they are the same on any machine.
+    """
     return [
         *_notes_on_engines(arms),
         *_notes_on_interest(arms, annotate),
-        *_notes_on_gpu(env, arms, adapter),
         *_notes_on_servers(arms),
         *notes_on_actions(arms, adapter),
         *notes_on_unpaid(arms),
@@ -87,7 +88,7 @@ def _notes_on_interest(arms: Sequence[Arm], annotate: AnnotateParams) -> list[st
     return [f"In {', '.join(simulated)} a simulated judge said which tasks are interesting."] if simulated else []
 
 
-def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> list[str]:
+def notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> list[str]:
     """Return notes on what ran on the GPU: the networks only, or also the environments."""
     notes = []
     for agent in (arm.agent for arm in arms):
