@@ -226,26 +226,30 @@ class _Listener(io.TextIOBase):
         """Steps that started without succeeding, in order."""
         self.sentences: dict[str, str] = {}
         """Step -> its message of failure."""
+        self._running: dict[int, str] = {}
+        """Thread of KFP -> the step that it runs, which may be one of several branches."""
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError):  # a full disk: the steps themselves say so
             self._log.write(text)
             self._log.flush()
-        line = text.strip()
+        line, running = text.strip(), self._running.get(threading.get_ident())
         if match := re.fullmatch(r"laurel step (.+?): (\w[\w ]*)(?: \((.*)\))?", line):
             self._note(*match.groups())
             self._show(f"{match[1]}: {match[2]}" + (f" ({match[3]})" if match[3] and match[2] != FAILED else ""))
         elif self._everything:
             self._screen.write(text)
         elif warning := re.fullmatch(r"\[KFP Executor .* WARNING\]: (.*)", line):
-            self._show(f"WARNING: {warning[1]}")
+            self._show(f"WARNING: {f'{running}: ' if running else ''}{warning[1]}")
         elif line.startswith(tuple(f"{step}: " for step in (*STEP_NAMES, *SWEEP_STEPS, *ROUND_STEPS))):  # progress
-            self._show(line)
+            step, _, said = line.partition(": ")
+            self._show(f"{running or step}: {said}")
         return len(text)
 
     def _note(self, step: str, event: str, detail: str | None) -> None:
         if event == BEGUN:
             self.unfinished.append(step)
+            self._running[threading.get_ident()] = step
         elif event == DONE:
             self.unfinished = [name for name in self.unfinished if name != step]  # attempts that failed, too
         elif event == FAILED:

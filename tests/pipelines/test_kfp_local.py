@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import json
 import os
 import shutil
@@ -26,7 +25,6 @@ from laurel.data.manifest import read_manifest
 from laurel.data.replacing import lock_of
 from laurel.errors import DataError
 from laurel.pipelines import local
-from laurel.pipelines.local import _Listener
 from laurel.tracking.pipeline import open_pipeline_run
 from tiny_project import TINY, UNTRACKED, Project
 
@@ -363,14 +361,6 @@ def test_agents_that_cannot_be_trained_are_refused_before_the_first_step(
         "laurel: agent.ppo.network is cnn, but the features of CartPole-v1 contain"
     )
     assert not (tmp_path / "out").exists()
-
-
-def test_a_step_that_was_done_at_the_second_attempt_did_not_fail(tmp_path: Path) -> None:
-    with (tmp_path / "log").open("w") as log:
-        listener = _Listener(log, io.StringIO(), everything=False)
-        for line in ("caption: begun", "caption: begun", "caption: done (0.1 s)", "train-reward: begun"):
-            listener.write(f"laurel step {line}\n")
-    assert listener.unfinished == ["train-reward"]
 
 
 def test_foreign_reports_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
