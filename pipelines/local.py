@@ -100,7 +100,9 @@ def run_locally(
             shutil.rmtree(cache, ignore_errors=True)
         pipeline = make_pipeline(params, image=name, on_this_machine=True, retries=retries, sweep=sweep)
         with _listening(_Listener(log, sys.stderr, everything=debug)) as listener:
-            local.init(chosen, pipeline_root=str(output / STEPS), enable_caching=True, cache_root=str(cache))
+            places = {"pipeline_root": str(output / STEPS), "cache_root": str(cache)}
+            # no step has a workspace, for which KFP makes a temporary folder that a killed run leaves behind
+            local.init(chosen, workspace_root="", enable_caching=True, **places)
             try:
                 pipeline(**arguments(params, code_with_files(code, params, [output])))
                 (made,) = set(_made(output, kind)) - earlier

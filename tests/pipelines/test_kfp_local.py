@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -315,6 +316,22 @@ def test_a_changed_file_of_the_parameters_is_no_code_of_an_earlier_run(
         with pytest.raises(local.PipelineError):
             local.run_locally(params, tmp_path / "out", resume=True)
     assert versions[0] == versions[1] != versions[2]
+
+
+def test_a_run_has_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KFP makes one for a workspace, unless it is told that there is none; a killed run would leave it."""
+    params = Project.create(tmp_path, SMALL).params
+    monkeypatch.setattr(local, "check_run", lambda _: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+
+    def killed(**_: Any) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(local, "make_pipeline", lambda *_, **__: killed)
+    with pytest.raises(SystemExit):
+        local.run_locally(params, tmp_path / "out")
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
