@@ -97,20 +97,20 @@ def test_notes_stand_in_the_order_of_the_stage(direct: Project, tmp_path: Path) 
     assert read_manifest(tmp_path / "merged")["notes"] == notes
 
 
-def test_notes_name_the_arms_of_the_whole_run(direct: Project, tmp_path: Path) -> None:
-    """A branch has one arm, of which it says that all of its agents are like that."""
+def test_arms_with_their_own_agents(direct: Project, tmp_path: Path) -> None:
+    """Their seeds are divided, too, and a branch has one arm, of which it says that all of its agents are like that."""
     nothing, sb3 = {"reward": None, "extrinsic": 0}, {"engine": "sb3", "sb3": {"algorithm": "DQN"}}
     content = direct.params.dump()
     content["arms"] = {"a": {"reward": None}, "b": nothing, "c": nothing, "d": {"reward": None, "agent": sb3}}
-    params = parse_params({**content, "agent": {**content["agent"], "seeds": [0], "steps": 64}}, "params")
+    params = parse_params({**content, "agent": {**content["agent"], "seeds": [0, 1], "steps": 64}}, "params")
     given, inputs = STAGE["train-agents"].given(params), direct.inputs("train-agents")
     train_agents.run(**given, **inputs, output=tmp_path / "whole")
-    shards = [tmp_path / branch.arm for branch in branches(params.arms, params.agent.seeds, None)]
-    for branch, shard in zip(branches(params.arms, params.agent.seeds, None), shards, strict=True):
+    divided = {tmp_path / str(branch): branch for branch in branches(params.arms, params.agent.seeds, 1)}
+    for shard, branch in divided.items():
         train_agents.run(**branch.narrow(given), **inputs, output=shard, branch=True)
-    merge(direct, shards, tmp_path / "merged", params)
+    merge(direct, list(divided), tmp_path / "merged", params)
+    assert lasting(tmp_path / "merged") == lasting(tmp_path / "whole")
     notes = read_manifest(tmp_path / "merged")["notes"]
-    assert notes == read_manifest(tmp_path / "whole")["notes"]
     assert notes[0].startswith("Agents of d were trained by DQN of stable_baselines3")
     assert notes[1].startswith("Agents of b, c learn from no reward at all")
 

@@ -28,6 +28,8 @@ FREE = ("env.backend", "agent.seeds", "agent.workers")
 """Parameters that may differ: results do not depend on them, or arms and seeds are independent."""
 BUDGET = re.compile(r"annotate\.budget\.(?!on_limit$).+")
 """Limits of spending, which may differ too: an output is complete, unless on_limit is "continue"."""
+OWN_SEEDS = re.compile(r"arms\.[^.]+\.agent\.seeds")
+"""The same for an arm with settings of its own, of which the seeds are a copy of agent.seeds."""
 NAMED = re.compile(r"(arms|rewards)\.[^.]+")
 """Sections of single arms and rewards, which one side may lack."""
 
@@ -54,7 +56,7 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
         again = f"Run laurel {producers[name]} again."
         shared = {section: value for section, value in used.items() if section in manifest["params"]}
         for key, then, now in _differences({s: manifest["params"][s] for s in shared}, shared, ""):
-            if key in FREE or (NAMED.fullmatch(key) and _UNSET in (then, now)):
+            if key in FREE or OWN_SEEDS.fullmatch(key) or (NAMED.fullmatch(key) and _UNSET in (then, now)):
                 continue
             if BUDGET.fullmatch(key) and manifest["params"]["annotate"]["budget"].get("on_limit") == "stop":
                 continue
