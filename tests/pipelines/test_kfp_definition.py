@@ -333,6 +333,7 @@ def test_the_arguments_say_all_parameters(params: Params) -> None:
     odd = {"desc": [None, "null", "~~null", "nullable", {"deep": None}], "is_slippery": False}
     odd |= {"healthy_z_range": [0.7, math.inf], "low": -math.inf, "texts": [".inf", "~-.inf", ".nan", "inf"]}
     odd |= {"keys": [2**53 + 1, -(2**60) - 1, 2**53], "far": 1e300, "of": ["integer 5", "~integer 5", "integer"]}
+    odd |= {"slip": 0.0, "size": [5.0, 5, -0.0], "deeper": {"far": 1e22, "of": ["float 5.0", "~float 5.0", "float"]}}
     content = changed(params, {"env": {"kwargs": odd}, "agent": {"seeds": [3]}}).dump()
     gates = content["annotate"]["gates"]
     gates |= dict.fromkeys(gates)
