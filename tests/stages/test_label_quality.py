@@ -23,8 +23,9 @@ from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.sample import read_sample
 from laurel.data.show import describe_directory
 from laurel.envs import adapter_for
-from laurel.errors import AnnotationError, DataError
+from laurel.errors import AnnotationError, DataError, ParamsError
 from laurel.feedback.references import task_of
+from laurel.stages.preflight import check_run
 from laurel.tracking.server import connect
 from shares import annotate_in_shares, merge_shares
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
@@ -317,6 +318,15 @@ def test_a_gate_that_does_not_apply_is_noted(project: Project) -> None:
     project.run("annotate")
     (note,) = read_manifest(project.output("annotate"))["notes"]
     assert note.startswith("annotate.gates.min_swap_consistency was not checked")
+
+
+def test_a_gate_that_needs_gold_labels_is_refused_without_any(project: Project) -> None:
+    """All labels would be refused, after they were paid for."""
+    project.change({"annotate.gates": {"min_gold_pairs": 2}})
+    for checked in (lambda: check_run(project.params), lambda: project.run("annotate")):
+        with pytest.raises(ParamsError, match=r"min_gold_pairs is 2, but annotate\.gold names no file of gold labels"):
+            checked()
+    check_run(project.params, gold=False)  # captions, which pairs to label are made of
 
 
 def test_gold_is_compared_with_and_is_an_input(project: Project) -> None:

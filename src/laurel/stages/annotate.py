@@ -23,7 +23,7 @@ from laurel.llm.mirror import mirrored
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.fields import dumped
 from laurel.params.stage_sections import AnnotateSections
-from laurel.stages.label_quality import gold_of, keep_sample, setting_aside
+from laurel.stages.label_quality import gold_of, keep_sample, require_references, setting_aside
 from laurel.stages.label_sets import LabelSet, label_sets, title, titled
 from laurel.stages.pair_labelling import Meter, PairLabelling
 from laurel.tracking.judgements import log_pairs, log_prompt
@@ -67,6 +67,7 @@ def run(
     read_inputs(used, inputs)
     adapter = adapter_for(sections["env"], with_action=sections["caption"].with_action)
     gold = gold_of(annotate, adapter)  # invalid gold labels are reported before anything is paid for
+    require_references(annotate, judges)
     kept = responses if annotate.keeps_responses and judges else None
     own_params = {**used, "shard": shard} if shard else used
     sources = {**inputs, "gold": gold.path} if gold and judges and not shard else inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -24,10 +24,10 @@ from laurel.data.quality import QUALITY
 from laurel.data.sample import answers_of, candidates, draw, join_samples, write_sample
 from laurel.data.verdicts import read_verdicts
 from laurel.envs.base import EnvAdapter
-from laurel.errors import DataError, RefusedLabelsError
+from laurel.errors import DataError, ParamsError, RefusedLabelsError
 from laurel.feedback.annotator import Annotator
 from laurel.feedback.annotator_kind import kind_of
-from laurel.feedback.gates import Checked, check_gates, check_success
+from laurel.feedback.gates import REVIEW, Checked, check_gates, check_success
 from laurel.feedback.quality import measure
 from laurel.feedback.references import references, task_of
 from laurel.feedback.success import SUCCESS, SuccessQuestion, aims_elsewhere, ask_success, success_questions
@@ -80,6 +80,21 @@ def gold_of(annotate: AnnotateParams, adapter: EnvAdapter) -> GoldFile | None:
         return None
     require_gold(annotate.gold)
     return GoldFile(annotate.gold, task_of(annotate, adapter))
+
+
+def require_references(annotate: AnnotateParams, judges: Iterable[str]) -> None:
+    """Refuse a gate that needs gold labels where params name none: all labels would be refused once they are paid for.
+
+    Raises:
+        ParamsError: a judge has such a gate.
+    """
+    for judge in map(annotate.of_judge, judges):
+        if judge.gold is None and (least := judge.gates.min_gold_pairs) is not None:
+            raise ParamsError(
+                f"annotate.gates.min_gold_pairs is {least}, but annotate.gold names no file of gold labels, so all "
+                f"labels would be refused. After laurel caption, label pairs with {REVIEW} and name the file as "
+                "annotate.gold, or set the gate to null."
+            )
 
 
 def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: Output, *, share: bool) -> None:

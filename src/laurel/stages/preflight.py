@@ -32,7 +32,7 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     Args:
         params: of the run, all sections.
         start: the first stage of the run; requirements of earlier stages are not checked.
-        gold: whether gold labels that params name must already exist.
+        gold: whether gold labels that params name, or that a gate needs, must already exist.
 
     Raises:
         EnvError: the environment cannot be made, or the agents' algorithm does not fit it.
@@ -46,7 +46,7 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     from laurel.envs import adapter_for
     from laurel.envs.vector import check_backend
     from laurel.feedback.annotator_kind import kind_of
-    from laurel.stages.label_quality import gold_of
+    from laurel.stages.label_quality import gold_of, require_references
 
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
     check_backend(params.env, adapter)
@@ -64,6 +64,7 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
         _check_annotators(params, adapter, here=True)
         if gold:
             gold_of(params.annotate, adapter)
+            require_references(params.annotate, params.judges)
     if "collect" in ahead:
         Behaviour(params.collect.policies, adapter, params.collect.n_envs, 0)
     for arm in params.arms:
