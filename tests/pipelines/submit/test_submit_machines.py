@@ -72,9 +72,13 @@ def test_a_file_is_found_wherever_parameters_name_it(project: Project, monkeypat
         "arms": {
             "act": {"reward": None, "agent": acting},
             "ask": {"reward": None, "agent": {"actor": "llm_policy", "options": {"prompt": "mine.jinja"}}},
-            "live": {"reward": {"online": 1, "score": 1}},
+            "live": {"reward": {"online": 1, "score": 1, "texts": 1}},
         },
-        "rewards": {"online": {"replay": "data/agents"}, "score": {"prompt": "mine.jinja"}},
+        "rewards": {
+            "online": {"replay": "data/agents"},
+            "score": {"prompt": "mine.jinja"},
+            "texts": {"kind": "text", "path": "reward"},
+        },
         "tracking": {"experiment": "data/agents"},
     })  # fmt: skip
     assert local_files(load_params(Path("params.yaml")), vertex=True).keys() == {
@@ -84,6 +88,7 @@ def test_a_file_is_found_wherever_parameters_name_it(project: Project, monkeypat
         "arms.ask.agent.options.prompt",
         "rewards.online.replay",
         "rewards.score.prompt",
+        "rewards.texts.path",
     }
 
 

@@ -61,6 +61,9 @@ class Text(Method[TextParams]):
         """Return only captions if a trained model is given, in which case no annotator is asked."""
         return self.reads if self.settings.path is None else ("captions",)
 
+    def named_files(self) -> Mapping[str, str]:
+        return {"path": self.settings.path} if self.settings.path else {}
+
     def trained_model(self) -> str:
         return self.settings.model
 
