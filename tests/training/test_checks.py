@@ -16,7 +16,7 @@ from laurel.agents.algorithms import initial_policy
 from laurel.cli.app import main
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
-from laurel.errors import EnvError, LaurelError, ParamsError
+from laurel.errors import DataError, EnvError, LaurelError, ParamsError
 from laurel.params import Params, parse_params
 from laurel.params.arms import WELL_KNOWN
 from laurel.params.kinds import ALGORITHMS
@@ -312,3 +312,16 @@ def test_a_check_from_a_later_stage_needs_only_its_inputs(rewarded: Project) -> 
     with pytest.raises(LaurelError, match=r"gone\.jinja: no such file"):
         check_run(params, "annotate")
     check_run(params, "train-reward")
+
+
+@pytest.mark.parametrize(("kind", "key"), [("preference", "encoder"), ("text", "model")])
+def test_a_missing_folder_of_a_reward_is_refused_before_the_judge_is_paid(kind: str, key: str) -> None:
+    """The judge's own encoder is there; the rewards of the other arms are made from what is collected."""
+    content = {**MINIMAL, "arms": {"learned": {"reward": "learned"}}, "rewards": {"learned": {"kind": kind}}}
+    check_run(parse_params(content, "params.yaml"))
+    content["rewards"]["learned"][key] = "/no/model"
+    params = parse_params(content, "params.yaml")
+    for start in ("collect", "annotate", "train-reward"):
+        with pytest.raises(DataError, match=rf"rewards\.learned\.{key}: /no/model does not exist"):
+            check_run(params, start)
+    check_run(params, "train-agents")

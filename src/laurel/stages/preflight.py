@@ -39,7 +39,7 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
         ParamsError: no agent can be trained with these params, the table of prices cannot be read, or there are more
             policies than environments.
         AnnotationError, PromptError: as `check_fit`; also an annotator's directory or package is missing.
-        DataError: a policy's checkpoint cannot be used, or gold labels are missing.
+        DataError: a policy's checkpoint cannot be used, or gold labels or a folder that a reward names are missing.
     """
     from laurel.agents.actors import make_actor
     from laurel.agents.behaviour import Behaviour
@@ -60,6 +60,8 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
         _check_agents(params, adapter)
         for judge in judges_of_curricula(params):
             kind_of(params.annotate.of_judge(judge)).check_here()
+    if "train-reward" in ahead:
+        _check_files(params)
     if "annotate" in ahead and params.judges:
         _check_annotators(params, adapter, here=True)
         if gold:
@@ -157,6 +159,14 @@ def _check_agents(params: Params, adapter: EnvAdapter) -> None:
     from laurel.training.checks import check_agents
 
     check_agents(params.seed, params.resolved_arms.values(), RewardContext.of(params), adapter)
+
+
+def _check_files(params: Params) -> None:
+    """Refuse rewards whose files or folders are missing: labels that are paid for before would be for nothing."""
+    for name in chain(params.rewards, [name for arm in params.arms for name in arm.reward]):
+        for key, place in method_of(params.rewards[name]).named_files().items():
+            if not Path(place).expanduser().exists():
+                raise DataError(f"rewards.{name}.{key}: {place} does not exist. Correct the path, or leave {key} out.")
 
 
 def _check_annotators(params: Params, adapter: EnvAdapter, *, here: bool = False) -> None:

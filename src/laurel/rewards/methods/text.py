@@ -18,6 +18,7 @@ from laurel.data.json_file import write_json
 from laurel.data.preference_rows import PreferenceRows
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
+from laurel.feedback.annotator_kind import is_directory
 from laurel.llm.encoder import load_encoder
 from laurel.params.annotation import MAIN
 from laurel.params.fields import Count, Positive
@@ -62,7 +63,10 @@ class Text(Method[TextParams]):
         return self.reads if self.settings.path is None else ("captions",)
 
     def named_files(self) -> Mapping[str, str]:
-        return {"path": self.settings.path} if self.settings.path else {}
+        own = self.settings
+        if own.path:
+            return {"path": own.path}
+        return {"model": own.model} if is_directory(own.model) else {}
 
     def trained_model(self) -> str:
         return self.settings.model
