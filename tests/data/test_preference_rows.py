@@ -19,7 +19,7 @@ from laurel.data.preference_rows import LAYOUTS, PreferenceRows, Row, extras_of
 from laurel.data.row_files import read_file, write_file
 from laurel.errors import DataError
 
-JUDGED = {"annotator": "judge", "sampler": "uniform", "seed": 3}
+JUDGED: dict[str, Any] = {"annotator": "judge", "sampler": "uniform", "seed": 3}
 PROMPTED = [
     Row("Q\n", "a é", 'b,"x"\r\ny', 0.75, "ok", 4, True, **JUDGED),
     Row("Q2", "c", "d", 0.0, "ok", 1, None, **JUDGED),
@@ -217,14 +217,14 @@ def test_the_commands_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "name a file that ends with .jsonl" in capsys.readouterr().err
 
 
-def rows_of(*more: Row) -> PreferenceRows:
+def rows_of(*more: Row, **drawn: Any) -> PreferenceRows:
     """Rows of good and bad texts, half of them with the wrong label, and more."""
-    pairs = [Row("", f"good {i}", f"bad {i}", float(i % 2)) for i in range(16)]
+    pairs = [Row("", f"good {i}", f"bad {i}", float(i % 2), **drawn) for i in range(16)]
     return PreferenceRows.of([*pairs, *more], "rows")
 
 
 def test_shuffled_rows_have_the_same_answers_on_other_pairs() -> None:
-    own = rows_of(Row("", "a", "b", 0.5))
+    own = rows_of(Row("", "a", "b", 0.5, **JUDGED), **JUDGED)
     shuffled = own.shuffled(3)
     assert (shuffled.first, shuffled.second) == (own.first, own.second)
     assert sorted(shuffled.labels.p_first) == sorted(own.labels.p_first)
@@ -238,3 +238,14 @@ def test_unlabelled_pairs_stay_unlabelled_when_labels_are_shuffled() -> None:
     own = rows_of(*unlabelled)
     for seed in range(5):
         assert np.isnan(own.shuffled(seed).labels.p_first).tolist() == np.isnan(own.labels.p_first).tolist()
+
+
+def test_rows_that_name_the_better_text_first_lose_their_labels_when_these_are_shuffled() -> None:
+    """Each of these has the label of all others, so that the control would be the reward itself."""
+    rows = [Row("", f"good {i}", f"bad {i}", 0.9) for i in range(400)]
+    shuffled = PreferenceRows.of(rows, "trl").shuffled(0)
+    pairs, p_first = list(zip(shuffled.first, shuffled.second, strict=True)), shuffled.labels.p_first.tolist()
+    assert [{*pair} for pair in pairs] == [{row.first, row.second} for row in rows]
+    better = [pair[p < 0.5] for pair, p in zip(pairs, p_first, strict=True)]
+    assert sum(text.startswith("good") for text in better) == pytest.approx(200, abs=40)
+    assert {round(p, 9) for p in p_first} == {0.1, 0.9}

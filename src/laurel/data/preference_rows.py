@@ -103,12 +103,20 @@ class PreferenceRows:
         return cls(prompts, first, second, labels, sampler, seed, left_out)
 
     def shuffled(self, seed: int) -> PreferenceRows:
-        """Return the same pairs, each labelled one with the label of another one."""
-        own, order = self.labels, np.arange(len(self))
+        """Return the same pairs, each labelled one with the label of another one.
+
+        Rows of other sources may all name the better text first, so that another pair's label says what their own does:
+        the sides of half of them are exchanged before.
+        """
+        own, order, rng = self.labels, np.arange(len(self)), np.random.default_rng(seed)
         labelled = np.flatnonzero(own.usable)
-        order[labelled] = np.random.default_rng(seed).permutation(labelled)
-        columns = {name: getattr(own, name)[order] for name in ("p_first", "status", "votes", "swap_consistent")}
-        return replace(self, labels=replace(own, **columns))
+        order[labelled] = rng.permutation(labelled)
+        turned = (rng.random(len(self)) < 0.5) & (self.sampler == IMPORTED)  # Laurel's samplers draw which is first
+        p_first = np.where(turned, 1 - own.p_first, own.p_first)[order]
+        columns = {name: getattr(own, name)[order] for name in ("status", "votes", "swap_consistent")}
+        pairs = [pair[::-1] if turn else pair for *pair, turn in zip(self.first, self.second, turned, strict=True)]
+        first, second = ([pair[side] for pair in pairs] for side in (0, 1))
+        return replace(self, first=first, second=second, labels=replace(own, p_first=p_first, **columns))
 
     def rows(self) -> list[Row]:
         """Return the rows one by one."""
