@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from laurel.cli.app import main
+from laurel.data.captions import read_captions
 from laurel.data.directory import output_directory
 from laurel.data.motif import write_motif
 from laurel.data.own_preferences import import_rows, read_any
@@ -249,3 +250,10 @@ def test_rows_that_name_the_better_text_first_lose_their_labels_when_these_are_s
     better = [pair[p < 0.5] for pair, p in zip(pairs, p_first, strict=True)]
     assert sum(text.startswith("good") for text in better) == pytest.approx(200, abs=40)
     assert {round(p, 9) for p in p_first} == {0.1, 0.9}
+
+
+def test_imported_captions_are_of_no_steps(tmp_path: Path) -> None:
+    """So a reward that needs those is refused; it ended with a traceback."""
+    import_rows(rows_of(), tmp_path)
+    with pytest.raises(DataError, match="was imported, and has no captions of an environment's steps"):
+        next(read_captions(tmp_path / "captions"))

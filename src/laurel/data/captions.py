@@ -101,9 +101,16 @@ def read_captions(path: Path) -> Iterator[IntArray]:
     Rows are aligned with those that `read_trajectories` yields for the trajectories that the captions were made from.
 
     Raises:
-        DataError: the directory is not a caption stage's output, or a file is missing or damaged.
+        DataError: the directory is not a caption stage's output, it was imported without steps, or a file is missing or
+            damaged.
     """
-    for number in range(int(read_manifest(path, STAGE)["counts"]["shards"])):
+    shards = int(read_manifest(path, STAGE)["counts"]["shards"])
+    if not shards:
+        raise DataError(
+            f"{path}: was imported, and has no captions of an environment's steps, which the rewards preference and "
+            "outcome need. Take the reward text, which learns from the pairs alone, or the run's own captions."
+        )
+    for number in range(shards):
         table = read_table(_shard_path(path, number), CAPTIONS_SCHEMA, STAGE)
         yield table["caption"].fill_null(NO_CAPTION).to_numpy().astype(np.int64)
 
