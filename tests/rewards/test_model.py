@@ -45,6 +45,19 @@ def make(n_features: int = 4, *, observation: bool = False) -> RewardModel:
     )
 
 
+def test_the_spread_is_that_of_members_up_to_a_constant_of_each() -> None:
+    """In a comparison of two texts a constant cancels out."""
+    raw = np.random.default_rng(0).normal(size=(3, 4))
+    wanted = [
+        np.std([float(member[text] - member.mean()) for member in raw]) / np.std(raw.mean(axis=0)) for text in range(4)
+    ]
+    rest: dict[str, Any] = {"input": "caption", "encoder": "", "epochs": 1, "counts": np.zeros(4), "embeddings": raw.T}
+    for constant in (0.0, 10.0):
+        shifted = raw + constant * np.arange(3)[:, None]
+        made = RewardModel.of(Ensemble(3, (2,), size=3), shifted, TEXTS, **rest)
+        assert made.spreads == pytest.approx(wanted, abs=1e-5)
+
+
 # -- the normaliser ---------------------------------------------------------------------------------------------
 @settings(deadline=None)
 @given(RAW)

@@ -117,7 +117,8 @@ def test_a_model_of_captions_is_normalised_and_whole(of_captions: Any) -> None:
     assert model.rewards.std() == pytest.approx(1, abs=1e-4)
     raw = raw_rewards(model.ensemble, model.embeddings)
     np.testing.assert_allclose(model.score(model.embeddings), model.rewards, atol=1e-5)
-    np.testing.assert_allclose(model.spreads, raw.std(axis=0) / model.normalizer.sd, rtol=1e-4)
+    apart = raw - raw.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.spreads, apart.std(axis=0) / model.normalizer.sd, rtol=1e-4)
     np.testing.assert_allclose(np.linalg.norm(model.embeddings, axis=1), 1, atol=1e-5)
     assert model.epochs >= 1
 
@@ -235,11 +236,12 @@ def test_a_captions_reward_is_the_mean_over_its_examples(listed: Places) -> None
         listed.params.seed, settings, listed.adapter, listed.trajectories, listed.captions, size
     )
     raw = raw_rewards(model.ensemble, items.features)
-    for caption_id in range(len(model.texts)):
-        means = (raw if unmet[caption_id] else raw[:, items.caption == caption_id]).mean(axis=1)
-        reward = (means.mean() - model.normalizer.mean) / model.normalizer.sd
-        assert model.rewards[caption_id] == pytest.approx(reward, abs=1e-4)
-        assert model.spreads[caption_id] == pytest.approx(means.std() / model.normalizer.sd, abs=1e-4)
+    of_captions = (raw if none else raw[:, items.caption == caption_id] for caption_id, none in enumerate(unmet))
+    means = np.stack([some.mean(axis=1) for some in of_captions], axis=1)
+    rewards = (means.mean(axis=0) - model.normalizer.mean) / model.normalizer.sd
+    assert model.rewards == pytest.approx(rewards, abs=1e-4)
+    apart = means - means.mean(axis=1, keepdims=True)
+    assert model.spreads == pytest.approx(apart.std(axis=0) / model.normalizer.sd, abs=1e-4)
 
 
 # -- segments ---------------------------------------------------------------------------------------------------

@@ -53,7 +53,8 @@ class RewardModel:
     rewards: FloatArray
     """(V,) normalised reward of each text: the mean over members."""
     spreads: FloatArray
-    """(V,) standard deviation over members, in the same units."""
+    """(V,) standard deviation over members, in the same units, of their rewards less each member's mean: a constant
+    that a member adds to all rewards cancels out in every comparison, so it says nothing about a text."""
     counts: IntArray
     """(V,) how often collection met each text."""
     embeddings: FloatArray
@@ -64,7 +65,8 @@ class RewardModel:
         """Normalise the raw rewards (M, V) that the members give the texts; `rest` has the other fields."""
         mean = raw.mean(axis=0)
         normalizer = Normalizer.of(mean)
-        spreads = on_grid(raw.std(axis=0) / (normalizer.sd or 1))
+        apart = raw - raw.mean(axis=1, keepdims=True)
+        spreads = on_grid(apart.std(axis=0) / (normalizer.sd or 1))
         return cls(ensemble, normalizer, texts=tuple(texts), rewards=normalizer(mean), spreads=spreads, **rest)
 
     def score(self, features: Floats) -> FloatArray:
