@@ -12,11 +12,9 @@ from laurel.llm.shared_batches import share_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from laurel.llm.trl_tuning import Pair
 
-
-def mismatched(pairs: Sequence[Pair], size: int, seed: int) -> list[dict[str, Any]]:
-    """Return KTO's rows of pairs, in batches of `size` pairs.
+def mismatched(pairs: Sequence[tuple[str, str, str]], size: int, seed: int) -> list[dict[str, Any]]:
+    """Return KTO's rows of pairs, each a prompt, its chosen and its rejected answer, in batches of `size` pairs.
 
     KTO estimates its KL divergence from answers to other prompts: to each row's prompt, TRL takes the answer of the
     row before it, within a batch, and keeps the order of the rows. So pairs come in random order, as those of a prompt
@@ -24,7 +22,7 @@ def mismatched(pairs: Sequence[Pair], size: int, seed: int) -> list[dict[str, An
     """
     order = np.random.default_rng(seed).permutation(len(pairs)).tolist()
     return [
-        {"prompt": pairs[i].prompt, "completion": pairs[i].chosen if good else pairs[i].rejected, "label": good}
+        {"prompt": pairs[i][0], "completion": pairs[i][1 if good else 2], "label": good}
         for start in range(0, len(order), size)
         for good in (True, False)
         for i in order[start : start + size]
