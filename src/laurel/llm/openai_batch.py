@@ -155,7 +155,7 @@ class _Run:
             if not self._sent:
                 return
             if (left := seconds_left()) <= 0:
-                tell(f"timed out with {len(self._sent)} batches pending. {KEPT}")
+                tell(f"timed out with {len(self._sent)} batch{'es' * (len(self._sent) != 1)} pending. {KEPT}")
                 for key in [*self._queue, *(key for sent in self._sent.values() for key in sent.keys)]:
                     yield from self._each(key, Withheld("its batch was not awaited"))
                 return
@@ -225,7 +225,7 @@ class _Run:
         self._store.release(keys)  # from here on the ledger prevents others from asking
         self._sent[token] = _Sent(batch, time.time(), set(keys), copy.deepcopy(self._dialect))
         self._wait = self._waits[0]
-        tell(f"{len(keys):,} questions sent in batch {batch}; a resumed run waits for it")
+        tell(f"{len(keys):,} question{'s' * (len(keys) != 1)} sent in batch {batch}; a resumed run waits for it")
 
     def _collect(self, token: str) -> Iterator[tuple[int, Reply | Failure]]:
         """Poll a batch; yield its answers if it has ended."""
