@@ -10,7 +10,7 @@ from typing import NamedTuple
 from laurel.errors import LaurelError, first_line
 from laurel.llm.damage import damaged
 from laurel.llm.smollm2 import path_of
-from laurel.params.language_actor import TINY, GLAMParams, LanguageActorParams
+from laurel.params.language_actor import GROUPED, TINY, GLAMParams, LanguageActorParams
 
 PROMPT, ANSWER = 200, 20
 """Assumed number of tokens of a prompt, and of an answer."""
@@ -18,10 +18,8 @@ SHARE = 0.3
 """Assumed share of a GPU's operations per second that training reaches."""
 ACTIVATIONS = 34
 """Bytes for each token, hidden unit and layer at 16 bits (Korthikanti et al. 2022, arXiv 2205.05198, section 4.1)."""
-REFERENCED = ("dpo", "kto", "grpo", "rloo")
+REFERENCED = ("dpo", "kto", *GROUPED)
 """Losses that compare with the model before the round: its reference, or the sampler of the groups' answers."""
-GROUPED = ("grpo", "rloo")
-"""Losses whose batch_size counts answers; a reference, where beta is above 0, is another copy of the model."""
 
 
 class GPU(NamedTuple):
@@ -97,7 +95,7 @@ def gigabytes_of(size: Size, settings: LanguageActorParams | GLAMParams) -> floa
         grouped = settings.loss in GROUPED
         answers = settings.proposals if settings.loss == "infonce" else 1 if grouped else 2
         processes = settings.processes
-        copies += (settings.loss in REFERENCED) + (grouped and bool(settings.beta))
+        copies += (settings.loss in REFERENCED) + (grouped and bool(settings.beta))  # a reference beside the sampler
     own = 4 if settings.rank else wide  # LoRA weights are always float32
     kept = size.weights * wide + size.trained * (own * copies + own + 2 * own)
     if processes > 1:
@@ -115,7 +113,7 @@ def operations_of(size: Size, settings: LanguageActorParams | GLAMParams, steps:
     if isinstance(settings, GLAMParams):
         return size.weights * steps * (PROMPT + ANSWER) * (2.0 + settings.n_epochs * (4 if settings.rank else 6))
     written = steps * ANSWER * 2.0
-    shown = steps if settings.loss in ("infonce", "grpo", "rloo") else 2 * steps / settings.proposals
+    shown = steps if settings.loss in ("infonce", *GROUPED) else 2 * steps / settings.proposals
     passes = (4 if settings.rank else 6) + (2 if settings.loss in REFERENCED else 0)
     return size.weights * (written + shown * settings.n_epochs * (PROMPT + ANSWER) * passes)
 

@@ -15,6 +15,8 @@ TINY = "tiny"
 """The untrained model that needs no download."""
 BETAS = {"dpo": 0.5, "kto": 0.1, "simpo": 2.0, "infonce": 2.0, "grpo": 0.0, "rloo": 0.0}
 """Loss -> beta where none is given."""
+GROUPED = ("grpo", "rloo")
+"""Losses of groups of the model's own answers, whose batch_size counts answers."""
 LORA_RANK = 16
 MOST_SERVED = 512
 """Maximum LoRA rank that vLLM supports."""
@@ -159,7 +161,7 @@ class LanguageActorParams(TunedModelParams):
 
     @model_validator(mode="after")
     def _batch_is_shared_equally(self) -> LanguageActorParams:
-        groups = self.loss in ("grpo", "rloo")
+        groups = self.loss in GROUPED
         rows = max(1, self.batch_size // self.proposals) if groups else self.batch_size
         if rows % self.processes:
             per_step = f"{rows} groups a step (batch_size / proposals)" if groups else f"batch_size {rows}"
@@ -204,7 +206,7 @@ class LanguageActorParams(TunedModelParams):
 
     @model_validator(mode="after")
     def _groups_are_the_models_own(self) -> LanguageActorParams:
-        if self.loss not in ("grpo", "rloo"):
+        if self.loss not in GROUPED:
             return self
         for name, own in (("keep_best", False), ("memory_rounds", 1)):
             if getattr(self, name) != own:
