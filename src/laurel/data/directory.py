@@ -214,10 +214,11 @@ def _followed(output: Path) -> Path:
     """Resolve an output that may be a symbolic link; raise DataError for a link to itself."""
     if not output.is_symlink():
         return output
-    try:
-        return output.resolve()
-    except (OSError, RuntimeError):
-        raise DataError(f"{output}: is a symbolic link to itself. Choose another --output.") from None
+    with suppress(OSError, RuntimeError):
+        followed = output.resolve()
+        if not followed.is_symlink():  # since Python 3.13 a link to itself resolves to itself
+            return followed
+    raise DataError(f"{output}: is a symbolic link to itself. Choose another --output.")
 
 
 def _remove_half_written(partial: Path) -> None:
