@@ -135,7 +135,7 @@ def test_a_model_of_observations_rewards_what_was_called_better(steps: Places, o
     model, quality = of_observations
     assert model.input == "observation"
     assert model.embeddings.shape == (len(model.texts), 0)
-    assert model.rewards[model.texts.index(BEST)] == max(model.rewards[model.counts > 0])
+    assert model.rewards[model.texts.index(BEST)] == max(model.rewards)
     by_caption: dict[str, list[float]] = {}
     vocabulary = read_vocabulary(steps.captions).texts
     for (transitions, _), ids in zip(read_trajectories(steps.trajectories), read_captions(steps.captions), strict=True):
@@ -225,23 +225,24 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Places:
 
 
 def test_a_captions_reward_is_the_mean_over_its_examples(listed: Places) -> None:
-    """Where there is no example it is the mean over all."""
+    """Captions without an example have no reward, and so no part in the scale and the threshold."""
     model, quality = listed.train(input="observation", observations_per_caption=4)
-    unmet = model.counts == 0
-    assert unmet.any()
-    assert quality["pairs"] < len(read_pairs(listed.preferences)), "those are not in any pair"
+    vocabulary = read_vocabulary(listed.captions)
+    met = np.flatnonzero(vocabulary.counts)
+    assert list(model.texts) == [vocabulary.texts[i] for i in met.tolist()]
+    assert len(met) < len(vocabulary)
+    assert quality["pairs"] < len(read_pairs(listed.preferences)), "the others are not in any pair"
     settings = PreferenceParams(kind="preference", input="observation", observations_per_caption=4)
-    size = len(model.texts)
     items = training._observed_items(
-        listed.params.seed, settings, listed.adapter, listed.trajectories, listed.captions, size
+        listed.params.seed, settings, listed.adapter, listed.trajectories, listed.captions, len(vocabulary)
     )
     raw = raw_rewards(model.ensemble, items.features)
-    of_captions = (raw if none else raw[:, items.caption == caption_id] for caption_id, none in enumerate(unmet))
-    means = np.stack([some.mean(axis=1) for some in of_captions], axis=1)
-    rewards = (means.mean(axis=0) - model.normalizer.mean) / model.normalizer.sd
+    means = np.stack([raw[:, items.caption == caption_id].mean(axis=1) for caption_id in met], axis=1)
+    rewards = ((whole := means.mean(axis=0)) - whole.mean()) / whole.std()
     assert model.rewards == pytest.approx(rewards, abs=1e-4)
+    assert model.normalizer.threshold(0.7) == pytest.approx(np.quantile(rewards, 0.7), abs=1e-4)
     apart = means - means.mean(axis=1, keepdims=True)
-    assert model.spreads == pytest.approx(apart.std(axis=0) / model.normalizer.sd, abs=1e-4)
+    assert model.spreads == pytest.approx(apart.std(axis=0) / whole.std(), abs=1e-4)
 
 
 # -- segments ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
     DIR/config.json           input, encoder, sizes, mean, sd and quantiles
     DIR/vocabulary.parquet    id, text, reward (normalised), spread (sd over members), count
 
-It is self-contained. Captions that were never met are encoded and scored.
+It is self-contained. Captions that were never met are encoded and scored; a model of observations has none of these.
 """
 
 from __future__ import annotations

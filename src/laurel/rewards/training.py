@@ -101,16 +101,16 @@ def train_reward_model(
     with progress(epochs, "train-reward", "epochs") as advance:
         fitted = fit_to_labels(features, compared, settings, epochs, fitting, device, advance)
     raw = raw_rewards(fitted.ensemble, features)
-    by_caption = _caption_means(raw, items.caption, len(vocabulary))
+    rewarded = np.unique(items.caption)  # of observations, a caption that was never met has no reward
     model = RewardModel.of(
         fitted.ensemble,
-        by_caption,
-        vocabulary.texts,
+        _caption_means(raw, np.searchsorted(rewarded, items.caption)),
+        [vocabulary.texts[i] for i in rewarded.tolist()],
         input=settings.input,
         encoder=settings.encoder,
         epochs=fitted.epochs,
-        counts=vocabulary.counts,
-        embeddings=embeddings,
+        counts=vocabulary.counts[rewarded],
+        embeddings=embeddings[rewarded],
     )
     follows = {
         "trained_epochs": fitted.epochs,
@@ -183,12 +183,10 @@ def _on_observations(comparisons: Comparisons, items: _Items, rng: np.random.Gen
     return Comparisons(members, items.caption, first, second, comparisons.p_first[pairs])
 
 
-def _caption_means(raw: Floats, caption: IntArray, size: int) -> DoubleArray:
-    """Average rewards of items (K, M) into rewards of captions (K, V); captions without items get the mean."""
-    count = np.bincount(caption, minlength=size)
-    sums = np.stack([np.bincount(caption, weights=member, minlength=size) for member in raw])
-    means = sums / np.maximum(count, 1)
-    return np.where(count > 0, means, raw.mean(axis=1, keepdims=True)).astype(np.float64)
+def _caption_means(raw: Floats, caption: IntArray) -> DoubleArray:
+    """Average rewards of items (K, M) into rewards of captions (K, V); each caption has an item."""
+    sums = np.stack([np.bincount(caption, weights=member) for member in raw])
+    return (sums / np.bincount(caption)).astype(np.float64)
 
 
 def _mean_environment_reward(trajectories: Path, captions: Path, size: int) -> DoubleArray:
