@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from laurel.feedback.question import Reading
 from laurel.feedback.questions.score import ScoreQuestion
 from laurel.params import EnvParams, parse_params
 from laurel.params.rewards import method_of
+from laurel.rewards.functions import ScoredCaptions
 from laurel.rewards.method import Collected, RewardContext
 from laurel.rewards.methods.score import (
     SHRINKAGE,
@@ -160,7 +162,31 @@ def test_what_is_no_score_is_an_unreadable_answer(number: str) -> None:
 
 def test_a_caption_has_the_mean_of_its_segments() -> None:
     segments = Segments(["a b", "b"], np.array([1, 1]), np.array([[0, 1], [1, -1]]))
-    np.testing.assert_array_equal(caption_scores(segments, np.array([2.0, 4.0]), 3), np.float32([2, 3, 3]))
+    np.testing.assert_array_equal(caption_scores(segments, np.array([2.0, 4.0]), 3), np.float32([2, 3, np.nan]))
+
+
+def test_captions_without_a_score_have_no_part_in_scale_and_threshold(tmp_path: Path) -> None:
+    """CartPole lists captions that are in no segment; they get the mean of the others."""
+    steps = {"env.id": "CartPole-v1", "collect.steps": 400, "caption.segment_length": 3}
+    arms = {"annotate.annotator": "scripted", "arms": {"score": {"reward": "score"}}, "rewards": {}}
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **steps, **arms})
+    project.run("collect", "caption", "annotate", "train-reward")
+    place = project.output("train-reward") / "score"
+    found, config = ScoredCaptions.load(place)
+    met, rewards = np.array(config["counts"]) > 0, np.array(list(found.known.values()))
+    scored = rewards[met]
+    assert 4 < len(scored) < len(rewards)
+    assert not rewards[~met].any()
+    assert [scored.mean(), scored.std()] == pytest.approx([0, 1], abs=1e-4)
+    assert found.normalizer.threshold(0.8) == pytest.approx(np.quantile(scored, 0.8), abs=1e-4)
+    adapter = adapter_for(EnvParams(id="CartPole-v1"))
+    progress = [adapter.oracle(text) or 0.0 for text in np.array(list(found.known))[met].tolist()]
+    right = [
+        (scored[i] > scored[j]) == (progress[i] > progress[j]) and scored[i] != scored[j]
+        for i, j in combinations(range(len(scored)), 2)
+        if progress[i] != progress[j]
+    ]
+    assert read_json(place / "quality.json")["right_order"]["value"] == pytest.approx(np.mean(right))
 
 
 def test_a_simulated_judge_says_so_and_its_errors_show() -> None:

@@ -1,8 +1,8 @@
 """Rewards captions with a judge's scores of groups of captions, after RULER (OpenPipe's ART).
 
 Each question shows a group of texts and asks for a score of each, so that one call covers k texts instead of two.
-Each text is in several groups, which puts the scores on one scale. Captions that collection never met get the mean
-reward, since no judge was asked about them.
+Each text is in several groups, which puts the scores on one scale. Captions without a score, such as those that are in
+no segment, get the mean reward.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from laurel.params.rewards import RewardParams
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import ScoredCaptions
 from laurel.rewards.method import LATER, QUALITY, Collected, Inputs, Method, PayTable, RewardContext
+from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.text_pairs import paired_rate
 from laurel.seeding import generator
 
@@ -168,24 +169,32 @@ def asked(
 
 
 def caption_scores(segments: Segments, scores: Scores, n_captions: int) -> FloatArray:
-    """Return a score (V,) per caption: the mean over segments that contain it, or over all if none was scored."""
-    known = np.isfinite(scores)
-    rows, places = np.nonzero((segments.members >= 0) & known[:, None])
+    """Return a score (V,) per caption: the mean over scored segments that contain it, NaN if there is none."""
+    rows, places = np.nonzero((segments.members >= 0) & np.isfinite(scores)[:, None])
     ids = segments.members[rows, places]
     counts = np.bincount(ids, minlength=n_captions)
     sums = np.bincount(ids, weights=scores[rows], minlength=n_captions)
-    mean = float(scores[known].mean()) if known.any() else 0.0
-    return np.where(counts > 0, sums / np.maximum(counts, 1), mean).astype(np.float32)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(np.float32)
+
+
+def _scored(texts: Sequence[str], values: FloatArray) -> ScoredCaptions:
+    """Normalise the scores (V,) of captions over those that have one; the others, NaN, are rewarded with the mean."""
+    known = ~np.isnan(values)
+    normalizer = Normalizer.of(values[known] if known.any() else np.zeros(1))
+    rewards = np.where(known, normalizer(values), 0.0)
+    return ScoredCaptions(dict(zip(texts, rewards.tolist(), strict=True)), normalizer)
 
 
 def right_order(texts: Sequence[str], values: FloatArray, counts: IntArray, adapter: EnvAdapter) -> Rate | None:
     """Return the share of caption pairs with different environment progress that scores put in the right order.
 
-    None if the environment has no progress, or the same for all. Equal scores count as wrong.
+    None if the environment has no progress, or the same for all. Equal scores count as wrong, captions without a score
+    (NaN) not at all.
     """
     if adapter.oracle("") is None:
         return None
-    often = np.argsort(-counts, kind="stable")[:COMPARED]
+    often = np.argsort(-counts, kind="stable")
+    often = often[~np.isnan(values[often])][:COMPARED]
     progress = np.array([adapter.oracle(texts[i]) or 0.0 for i in often])
     first, second = np.triu_indices(len(often), 1)
     apart = progress[first] != progress[second]
@@ -231,7 +240,7 @@ class Score(Method[ScoreParams]):
         answers = asked(segments.texts, groups, own, context, adapter, seed, vocabulary.texts)
         scores = on_one_scale(groups, answers.scores, len(segments))
         values = caption_scores(segments, scores, len(vocabulary))
-        ScoredCaptions.of(vocabulary.texts, values).save(place, counts=vocabulary.counts.tolist())
+        _scored(vocabulary.texts, values).save(place, counts=vocabulary.counts.tolist())
         quality: dict[str, Any] = {
             "judge": answers.judge,
             "simulated": answers.simulated,
