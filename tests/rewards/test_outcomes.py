@@ -22,7 +22,8 @@ from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.params import EnvParams, Params, parse_params
 from laurel.params.rewards import OutcomeParams
 from laurel.params.training import ShapingParams
-from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.functions import WeightedSum
 from laurel.rewards.method import RewardContext
 from laurel.rewards.methods import outcome
 from laurel.rewards.methods.outcome import OutcomeJudge, OutcomeReward, Outcomes, OutcomeTable, collected_outcomes
@@ -249,15 +250,19 @@ def test_only_the_end_of_an_episode_is_rewarded() -> None:
     assert (reward.unpaid, reward.unseen) == (1, 0), "it was met, but earned nothing"
 
 
-def test_an_outcome_that_is_a_repeated_caption_is_paid_in_full() -> None:
+@pytest.mark.parametrize("weights", [None, (2.0,), (2.0, 0.5)])
+def test_an_outcome_that_is_a_repeated_caption_is_paid_in_full(weights: tuple[float, ...] | None) -> None:
     """A pole that stands at an episode's limit, by a caption met hundreds of times, was paid next to nothing."""
     adapter = adapter_for(EnvParams(id="CartPole-v1"))
     rollout = rollout_of([[0]] * 5, truncated=[[0]] * 4 + [[1]])
     steps = replace(rollout.transitions, observation=np.zeros((5, 4), np.float32), next_observation=np.zeros((5, 4)))
     (standing,) = {adapter.describe(event) for event in adapter.encode(steps).tolist()}
-    calculator = RewardCalculator(adapter, OutcomeReward({standing: 0.75}, 1), ShapingParams(beta=3.0), 1)
+    reward: Reward = OutcomeReward({standing: 0.75}, 1)
+    if weights:  # as {outcome: 2}, or two judges' answers, in an arm
+        reward = WeightedSum([(OutcomeReward({standing: 0.75}, 1), weight) for weight in weights])
+    calculator = RewardCalculator(adapter, reward, ShapingParams(beta=3.0), 1)
     pay = calculator.pay(steps, rollout.valid, rollout.terminated, rollout.truncated)
-    assert pay.shaped[:, 0].tolist() == [0, 0, 0, 0, 0.75]
+    assert pay.shaped[:, 0].tolist() == [0, 0, 0, 0, 0.75 * sum(weights or (1.0,))]
 
 
 def collected(monkeypatch: pytest.MonkeyPatch, steps: Sequence[tuple[int, int, int, int]], length: int) -> Outcomes:

@@ -15,6 +15,7 @@ from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import NO_CAPTION, Captioner
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import UNPAID, OutcomesReward, Reward, Steps, paid
+from laurel.rewards.functions import parts_of
 from laurel.rewards.shaping import Bonus, Ends, Potential
 
 
@@ -34,7 +35,7 @@ class Pay:
 
 class RewardCalculator:
     """Computes the rewards of N environments' steps, in order; counts the captions that each episode has met, except
-    for a reward of outcomes, which pays once an episode.
+    for rewards of outcomes alone, which pay once an episode.
 
     Args:
         reward: the reward before shaping, which is reset here (`begin`).
@@ -51,7 +52,8 @@ class RewardCalculator:
         captioner: Captioner | None = None,
     ) -> None:
         self._reward = reward
-        self._counts = not isinstance(reward, OutcomesReward)  # the answer about an episode does not become less
+        # the answer about an episode does not become less
+        self._counts = not all(isinstance(part, OutcomesReward) for part in parts_of(reward))
         self._captioner = captioner or Captioner(adapter)
         self._shaping = shaping
         self._shape = shaper(shaping, n_envs)
