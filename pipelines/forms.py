@@ -59,6 +59,18 @@ def bucket(value: str | None) -> str | None:
     return None
 
 
+def job(value: str, region: str) -> str | None:
+    """Check the ID of a run, or its full name, whose region is that of the API that is asked."""
+    name = re.fullmatch(r"projects/[^/]+/locations/([^/]+)/(pipelineJobs|schedules)/([^/]+)", value)
+    if name and name[2] == "schedules":
+        return f"{value} is a schedule, not a run: pause or delete it on its page, which submit printed."
+    if name and name[1] != region:
+        return f"{value} is a run in {name[1]}: add --region {name[1]}"
+    if re.fullmatch(r"[a-z][a-z0-9-]{0,127}", name[3] if name else value):
+        return None
+    return f"JOB is {shown(value)}, but must be what submit printed after job, e.g. laurel-20260131120000-1a2b"
+
+
 def image(value: str | None, *, vertex: bool) -> str | None:
     """Check an image's reference: it must be complete, and identify one build."""
     build = "Build and push one, or name one you have: --image"

@@ -41,9 +41,20 @@ class Place:
         return job if job.startswith("projects/") else f"{self.parent}/pipelineJobs/{job}"
 
     def page(self, job: str) -> str:
-        """Return the console's page on a job."""
-        last = job.rpartition("/")[2]
-        return f"{CONSOLE}/vertex-ai/locations/{self.region}/pipelines/runs/{last}?project={self.project}"
+        """Return the console's page on a run, by its name or ID."""
+        return self._page(f"locations/{self.region}/pipelines/runs/{job.rpartition('/')[2]}")
+
+    def page_of_schedule(self, name: str) -> str:
+        """Return the console's page on a schedule, by its name."""
+        return self._page(f"locations/{self.region}/pipelines/schedules/{name.rpartition('/')[2]}")
+
+    @property
+    def runs(self) -> str:
+        """The console's page with all runs."""
+        return self._page("pipelines")
+
+    def _page(self, path: str) -> str:
+        return f"{CONSOLE}/vertex-ai/{path}?project={self.project}"
 
 
 def job_request(

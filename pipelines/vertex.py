@@ -258,7 +258,7 @@ def _refusal(place: Place, error: api.GoogleAPICallError, bucket: str | None, jo
                 f"Make it: gcloud storage buckets create gs://{bucket} --project={project} --location={place.region}"
             )
         case 404 if job:
-            return f"there is no job {job} in {place.parent}. List: {place.page('').rpartition('/runs')[0]}/runs"
+            return f"there is no job {job} in {place.parent}. List: {place.runs}"
         case 404:
             return f"not found: {says} Check --project {project} and --region {place.region}: gcloud projects list"
         case 403 if "SERVICE_DISABLED" in says or "has not been used" in says or "is disabled" in says:
@@ -279,7 +279,7 @@ def _refusal(place: Place, error: api.GoogleAPICallError, bucket: str | None, jo
                 f"raise it: {CONSOLE}/iam-admin/quotas?project={project}"
             )
         case 400:
-            return f"Vertex AI refused the request: {says} To see it, add --dry-run=full"
+            return f"Vertex AI refused the request: {says}{'' if job else ' To see it, add --dry-run=full'}"
         case code:
             return f"Vertex AI answers {code or 'an error'}: {says}"
 

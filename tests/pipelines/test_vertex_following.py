@@ -170,6 +170,29 @@ def test_status_and_cancel(laurel: Laurel, google: VertexServer) -> None:
     code, out, err = laurel("status", RUN)
     assert (code, out) == (2, "")
     assert f"there is no job {RUN} in projects/demo-project/locations/europe-west4" in err
+    assert err.endswith("List: https://console.cloud.google.com/vertex-ai/pipelines?project=demo-project\n")
+
+    google.says("cancel", error(400, "The run has ended."))
+    code, _, err = laurel("cancel", RUN)
+    assert (code, err) == (2, "laurel: Vertex AI refused the request: The run has ended.\n")
+
+
+@pytest.mark.parametrize("action", ["status", "cancel"])
+def test_a_job_that_is_none_is_refused(laurel: Laurel, google: VertexServer, action: str) -> None:
+    place = "projects/1/locations"
+    for job_name, sentence in (
+        (f"{place}/europe-west4/schedules/77", f"{place}/europe-west4/schedules/77 is a schedule, not a run: pause or"),
+        (f"{place}/us-east1/pipelineJobs/{RUN}", "is a run in us-east1: add --region us-east1"),
+        ("", 'JOB is "", but must be what submit printed'),
+        ("a b/c", 'JOB is "a b/c", but must be what submit printed'),
+        (f"{place}/europe-west4/pipelineJobs/A", "but must be what submit printed"),
+    ):
+        code, out, err = laurel(action, job_name)
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
+        assert sentence in err
+    assert google.received == []
+    google.says("get", job("RUNNING"))
+    assert laurel(action, f"{place}/europe-west4/pipelineJobs/{RUN}")[0] == 0
 
 
 def test_ctrl_c_does_not_stop_the_remote_run(google: VertexServer, project: Project) -> None:

@@ -190,8 +190,7 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
     )
     if options.schedule:
         name = backend.schedule(body)
-        page = f"{request.CONSOLE}/vertex-ai/pipelines/schedules?project={place.project}"
-        say(f"schedule: {name}\npage:     {page}\n")
+        say(f"schedule: {name}\npage:     {place.page_of_schedule(name)} (pause or delete it there)\n")
         return 0
     job = _going_on(options, backend, body) or backend.submit(body, job).rpartition("/")[2]
     return _submitted(options, backend, job, _named(job, place), place.page(job))
@@ -328,6 +327,8 @@ def _connect(options: argparse.Namespace) -> tuple[Backend, str]:
         return backend, f"{options.job} --host {options.host}{namespace}"
     project, region = _project(options), _region(options)
     problems = [forms.project(project), forms.region(region)]
+    if not any(problems):
+        problems.append(forms.job(options.job, region))
     if options.api_endpoint:
         problems.append(forms.api_endpoint(options.api_endpoint))
     if any(problems):
