@@ -120,22 +120,24 @@ class Cluster:
         return str(made.run_id)
 
     def schedule(self, request: Mapping[str, Any], experiment: str) -> str:
-        """Schedule runs; return the recurring run's ID, also if the same request has already created one.
+        """Schedule runs; return the recurring run's ID. If the response is lost, it is looked up.
 
         Raises:
             ClusterError, UnreachableError: as `submit`.
         """
-        if made := self._scheduled(request):
-            return made
         try:
             return self._schedule(request, experiment)
         except UnreachableError:
-            if made := self._scheduled(request):
+            if made := self.scheduled(request):
                 return made
             raise
 
-    def _scheduled(self, request: Mapping[str, Any]) -> str | None:
-        """Return the ID of a recurring run that the same request has made."""
+    def scheduled(self, request: Mapping[str, Any]) -> str | None:
+        """Return the ID of an active recurring run that the same request has made.
+
+        Raises:
+            ClusterError, UnreachableError: recurring runs cannot be listed.
+        """
         with self._explained():
             listed = self._client.list_recurring_runs(
                 namespace=self.namespace, filter=_named(request["display_name"], key="name")

@@ -162,8 +162,8 @@ def _params(options: Options) -> Params:
     params = load_params(options.params)
     if options.gpu is None or options.template:
         return params
-    kind, _, count = options.gpu.partition(":")
-    if count and not count.isdecimal():
+    kind, colon, count = options.gpu.partition(":")
+    if colon and not count.isdecimal():
         raise ParamsError(f"--gpu is {shown(options.gpu)}, but must be TYPE or TYPE:COUNT, e.g. --gpu L4:1")
     content = params.dump()
     for step in GPU_USERS:

@@ -72,6 +72,10 @@ class Vertex:
     def _jobs(self) -> aiplatform_v1.PipelineServiceClient:
         return aiplatform_v1.PipelineServiceClient(**self._options)
 
+    @cached_property
+    def _schedules(self) -> aiplatform_v1.ScheduleServiceClient:
+        return aiplatform_v1.ScheduleServiceClient(**self._options)
+
     def check_bucket(self, bucket: str) -> str | None:
         """Check the bucket; return a remark on its location or on why it could not be checked, if any.
 
@@ -159,34 +163,35 @@ class Vertex:
         return going[0].rpartition("/")[2] if going else None
 
     def schedule(self, schedule: dict[str, Any]) -> str:
-        """Schedule runs; return the schedule's full name, also if the same request has already created one.
+        """Schedule runs; return the schedule's full name. If the response is lost, it is looked up.
 
         Raises:
             VertexError, UnreachableError: as `submit`.
         """
         message = aiplatform_v1.Schedule()
         json_format.ParseDict(schedule, message._pb)
-        client = aiplatform_v1.ScheduleServiceClient(**self._options)
-        if made := self._scheduled(client, message):
-            return made
         try:
             with _explained(self.place):
-                return str(client.create_schedule(parent=self.place.parent, schedule=message, timeout=TIMEOUT).name)
+                made = self._schedules.create_schedule(parent=self.place.parent, schedule=message, timeout=TIMEOUT)
         except UnreachableError:
-            if made := self._scheduled(client, message):
-                return made
+            if found := self.scheduled(schedule):
+                return found
             raise
+        return str(made.name)
 
-    def _scheduled(self, client: aiplatform_v1.ScheduleServiceClient, wanted: aiplatform_v1.Schedule) -> str | None:
-        """Return the name of an active schedule that the same request has made."""
+    def scheduled(self, schedule: Mapping[str, Any]) -> str | None:
+        """Return the full name of an active schedule that the same request has made.
 
-        def known_by(schedule: aiplatform_v1.Schedule) -> tuple[str, str]:
-            return schedule.cron, schedule.create_pipeline_job_request.pipeline_job.labels.get(REQUEST, "")
-
+        Raises:
+            VertexError, UnreachableError: schedules cannot be listed.
+        """
+        wanted = schedule["cron"], schedule["createPipelineJobRequest"]["pipelineJob"]["labels"][REQUEST]
         with _explained(self.place):
             request = aiplatform_v1.ListSchedulesRequest(parent=self.place.parent, filter='state="ACTIVE"')
-            listed = client.list_schedules(request, timeout=TIMEOUT, retry=_retry())
-            return next((str(found.name) for found in listed if known_by(found) == known_by(wanted)), None)
+            for found in self._schedules.list_schedules(request, timeout=TIMEOUT, retry=_retry()):
+                if wanted == (found.cron, found.create_pipeline_job_request.pipeline_job.labels.get(REQUEST)):
+                    return str(found.name)
+        return None
 
     def look(self, job: str) -> Progress:
         """Return a run's state.

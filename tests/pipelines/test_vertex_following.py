@@ -130,8 +130,9 @@ def test_a_second_attempt_finds_the_schedule_of_the_first(laurel: Laurel, google
     assert submit(laurel, "--schedule", "0 3 * * 1")[0] == 0
     (first,) = google.of("schedule")
     google.says("schedules", (200, {"schedules": [{**first.body, "name": "s/1", "state": "ACTIVE"}]}))
-    code, out, _ = submit(laurel, "--schedule", "0 3 * * 1")
+    code, out, err = submit(laurel, "--schedule", "0 3 * * 1")
     assert (code, out.splitlines()[0]) == (0, "schedule: s/1")
+    assert "its schedule is still active, so no second one is made" in err
     assert len(google.of("schedule")) == 1
     assert submit(laurel, "--schedule", "0 4 * * 1")[0] == 0
     assert len(google.of("schedule")) == 2

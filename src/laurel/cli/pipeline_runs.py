@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 RUN_FAILED = 1
 INTERRUPTED = 130
 PROJECT, REGION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION"
-OF_VERTEX = ("project", "region", "bucket", "network", "api_endpoint")
+OF_VERTEX = ("project", "region", "bucket", "network", "api_endpoint", "prices")
 OF_CLUSTER = ("namespace", "experiment")
+OF_DRY_RUN = ("steps_per_second", "prices")
+OF_ONE_RUN = ("wait", "again")
 
 
 def add(actions: Commands) -> None:
@@ -151,12 +153,17 @@ def _options(options: argparse.Namespace) -> Options:
 
 
 def _check_exclusive(options: argparse.Namespace) -> None:
-    others = OF_VERTEX if options.host else OF_CLUSTER
-    given = [f"--{name.replace('_', '-')}" for name in others if getattr(options, name, None)]
-    if given and options.host:
-        raise LaurelError(f"{', '.join(given)} is for Vertex AI and --host for a cluster: leave out one of them.")
-    if given:
-        raise LaurelError(f"{', '.join(given)} is for a cluster: add --host URL, or leave it out.")
+    def given(names: Sequence[str]) -> str:
+        return ", ".join(f"--{name.replace('_', '-')}" for name in names if getattr(options, name, None))
+
+    if options.host and (named := given(OF_VERTEX)):
+        raise LaurelError(f"{named} is for Vertex AI and --host for a cluster: leave out one of them.")
+    if not options.host and (named := given(OF_CLUSTER)):
+        raise LaurelError(f"{named} is for a cluster: add --host URL, or leave it out.")
+    if (named := given(OF_DRY_RUN)) and not options.dry_run:
+        raise LaurelError(f"{named} is for an estimate before anything is sent: add --dry-run, or leave it out.")
+    if getattr(options, "schedule", None) and (named := given(OF_ONE_RUN)):
+        raise LaurelError(f"{named} is for a run that starts now, not for --schedule: leave out one of them.")
 
 
 def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> int:
@@ -189,7 +196,7 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
         *(backend.check_image(image, needs) for image, needs in submission.images.items()),
     )
     if options.schedule:
-        name = backend.schedule(body)
+        name = _told(backend.scheduled(body)) or backend.schedule(body)
         say(f"schedule: {name}\npage:     {place.page_of_schedule(name)} (pause or delete it there)\n")
         return 0
     job = _going_on(options, backend, body) or backend.submit(body, job).rpartition("/")[2]
@@ -216,7 +223,7 @@ def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> i
     _tell_notes(backend.check_version())
     experiment = options.experiment or submission.params.tracking.experiment
     if options.schedule:
-        say(f"recurring run: {backend.schedule(body, experiment)}\n")
+        say(f"recurring run: {_told(backend.scheduled(body)) or backend.schedule(body, experiment)}\n")
         return 0
     run = _going_on(options, backend, body) or backend.submit(body, experiment)
     namespace = f" --namespace {options.namespace}" if options.namespace else ""
@@ -232,6 +239,13 @@ def _going_on(options: argparse.Namespace, backend: Any, body: dict[str, Any]) -
         "another run, add --again"
     )
     return str(run)
+
+
+def _told(schedule: str | None) -> str | None:
+    """Tell the user that a schedule of the same request is there already, if it is."""
+    if schedule:
+        tell("note: this request was sent before and its schedule is still active, so no second one is made.")
+    return schedule
 
 
 def _tell_notes(*remarks: str | None) -> None:

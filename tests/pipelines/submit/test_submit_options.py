@@ -39,6 +39,7 @@ from tiny_project import REPOSITORY, Project
         ("--gpu", "T4:3", "pipeline.resources.train-agents asks for 3 accelerators of type T4, but a machine of"),
         ("--gpu", "T5", "must be one of T4, P4"),
         ("--gpu", "T4:0", "asks for 0 accelerators of type T4"),
+        ("--gpu", "T4:", "must be TYPE or TYPE:COUNT, e.g. --gpu L4:1"),
         ("--gpu", "T4:two", "must be TYPE or TYPE:COUNT, e.g. --gpu L4:1"),
         ("--secret", "A=b", "--secret A: must name a secret, not be it: A=projects/PROJECT/secrets/SECRET."),
         ("--secret", "a-b=projects/demo-project/secrets/b", "the name of a variable has capitals, digits and _"),
@@ -47,6 +48,8 @@ from tiny_project import REPOSITORY, Project
         ("--params", "none.yaml", "none.yaml: no such file."),
         ("--template", "none.yaml", "none.yaml: no such file. Make one: laurel pipeline compile"),
         ("--experiment", "door-key", "--experiment is for a cluster: add --host URL, or leave it out."),
+        ("--prices", "prices.yaml", "--prices is for an estimate before anything is sent: add --dry-run, or leave it"),
+        ("--steps-per-second", "100", "--steps-per-second is for an estimate before anything is sent: add --dry-run"),
         ("--namespace", "me", "--namespace is for a cluster: add --host URL, or leave it out."),
     ],
 )  # fmt: skip
@@ -56,6 +59,13 @@ def test_one_thing_wrong_is_one_sentence(refused: Refused, option: str, value: s
     assert any(sentence in line for line in said), said
     if not option.startswith("--gpu"):
         assert len(said) == 1
+
+
+@pytest.mark.parametrize("option", ["--wait", "--again"])
+def test_an_option_for_one_run_and_a_schedule(refused: Refused, option: str) -> None:
+    assert refused("--schedule", "0 3 * * 1", option) == [
+        f"{option} is for a run that starts now, not for --schedule: leave out one of them."
+    ]
 
 
 CHAT = {"annotate.annotator": "openai", "annotate.openai": {"model": "m"}}
