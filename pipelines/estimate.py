@@ -7,9 +7,10 @@ duration of training is computed from a speed measured by the user, if given.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ from laurel.pipelines.accelerators import ACCELERATORS, AcceleratorKind
 from laurel.pipelines.machines import AGENT_TRAINERS
 from laurel.pipelines.sweep import SweepPlan
 from laurel.pipelines.template import Machine, Spec, Task, constant, tasks
+from laurel.stages.merge_agents import Branch
 from laurel.stages.workload import Training, agents_and_steps, pairs_asked, questions_in_training, trainings
+from laurel.tuning.candidates import Candidate
 from laurel.tuning.plan import narrowed
 
 PRICES = Path(__file__).resolve().with_name("prices.yaml")
@@ -86,7 +89,7 @@ def read_price(region: str, file: Path) -> Price | None:
 def estimate(
     spec: Spec,
     params: Params,
-    branches: int,
+    branches: Sequence[Branch],
     *,
     region: str | None,
     adapter: EnvAdapter | None = None,
@@ -110,9 +113,18 @@ def estimate(
     price = read_price(region, prices) if region else None
     repeated = Counter(tasks(spec))  # the rounds of an actor are in the graph one after another
     steps = list(repeated)
-    counts = [n * math.prod(branches if loop is None else loop for loop in step.loops) for step, n in repeated.items()]
+    counts = [
+        n * math.prod(len(branches) if loop is None else loop for loop in step.loops) for step, n in repeated.items()
+    ]
     rows = [HEADER, *(_row(step, count, region) for step, count in zip(steps, counts, strict=True))]
-    trained = trainings(params, adapter) if sweep is None else list(_tried(params, sweep))
+    if sweep is None:
+        by_arm = trainings(params, adapter)
+        trained = list(by_arm.values())
+        by_task = [by_arm[one.arm].steps_each * len(one.seeds) if one.arm in by_arm else 0 for one in branches]
+    else:
+        tried = [_tried(params, sweep, values) for values in sweep.candidates]
+        trained = [one for one in tried if one]
+        by_task = [one.agents * one.steps_each if one else 0 for one in tried]
     to_train = sum(one.agents * one.steps_each for one in trained)
     pairs = pairs_asked(params, constant(spec, "judges", "shards"))  # of the template, where one was given
     work = [
@@ -126,7 +138,7 @@ def estimate(
         if arm.trained and isinstance(arm.agent.settings, LanguageActorParams | GLAMParams)
     ]
     if speed:
-        work.append(_hours(steps, counts, to_train, speed, price))
+        work.append(_hours(steps, by_task, speed, price))
     if price is not None:
         work.append(_cost(steps, counts, price))
     elif region:
@@ -134,24 +146,36 @@ def estimate(
     return "\n".join([*aligned(rows), "", *work])
 
 
-def _tried(params: Params, sweep: SweepPlan) -> Iterator[Training]:
-    """Yield the training of each candidate; one with inconsistent values trains nothing."""
+def _tried(params: Params, sweep: SweepPlan, values: Candidate) -> Training | None:
+    """Return the training of a candidate; None for one with inconsistent values, which trains nothing."""
     arm = sweep.sweep.arm
-    for values in sweep.candidates:
-        with contextlib.suppress(ParamsError):
-            candidate = narrowed(with_values(params, values), arm, sweep.sweep.seeds, sweep.sweep.steps)
-            yield Training.of(candidate.resolved_arms[arm], candidate)
+    with contextlib.suppress(ParamsError):
+        candidate = narrowed(with_values(params, values), arm, sweep.sweep.seeds, sweep.sweep.steps)
+        return Training.of(candidate.resolved_arms[arm], candidate)
+    return None
 
 
-def _hours(steps: list[Task], counts: list[int], env_steps: int, speed: float, price: Price | None) -> str:
-    """Describe the duration of training at a speed, and the cost of its machines."""
-    if any(step.name == "propose" for step in steps):
+def _hours(steps: Sequence[Task], by_task: Sequence[int], speed: float, price: Price | None) -> str:
+    """Describe the duration of training at a speed, and the cost of its machines.
+
+    Args:
+        steps: of the pipeline.
+        by_task: environment steps of each task that trains agents, in the order in which they begin.
+        speed: environment steps a second of a task.
+        price: of machines, if known.
+    """
+    if any(step.name in ("propose", "train-round") for step in steps):
         return "the hours of training cannot be computed from a speed if proposals are sampled in tasks of their own"
-    step, count = next(one for one in zip(steps, counts, strict=True) if one[0].name in AGENT_TRAINERS)
-    hours = env_steps / speed / 3600
+    step = next(step for step in steps if step.name in AGENT_TRAINERS)
+    hours = sum(by_task) / speed / 3600
     hour = price.hour(step.machine) if price else None
     cost = f", which cost {hours * hour:,.2f} {price.currency}" if price and hour is not None else ""
-    together = f"; {hours / count:,.1f} hours where all {count} tasks run at once" if count > 1 else ""
+    at_once = min(step.at_once or len(by_task), len(by_task))
+    machines = [0] * at_once
+    for task in by_task:  # the next one begins where one has ended
+        heapq.heapreplace(machines, machines[0] + task)
+    tasks_run = f"all {at_once} tasks run" if at_once == len(by_task) else f"{at_once} of {len(by_task)} tasks run"
+    together = f"; {max(machines) / speed / 3600:,.1f} hours where {tasks_run} at once" if at_once > 1 else ""
     return f"{step.name} at {speed:,.0f} environment steps/s a task: {hours:,.1f} hours of a machine{cost}{together}"
 
 

@@ -40,6 +40,7 @@ from laurel.pipelines.template import (
     read_template,
     tasks,
 )
+from laurel.stages.merge_agents import Branch
 from laurel.stages.preflight import check_fit, check_parts
 from laurel.stages.proposal_rounds import branches_beside
 
@@ -56,8 +57,8 @@ class Submission:
     adapter: EnvAdapter | None
     """Of the environment; None where it is not installed here."""
     spec: Spec
-    branches: int
-    """Parallel branches of the agents' training."""
+    branches: Sequence[Branch]
+    """Of the agents' training."""
     sweep: SweepPlan | None
     """The sweep that runs instead of the training; None without one."""
     arguments: Mapping[str, Any]
@@ -226,10 +227,10 @@ def _check_fit(params: Params, found: Findings) -> EnvAdapter | None:
     return None
 
 
-def _branches(spec: Spec, params: Params) -> int:
-    """Count the branches of training, as the pipeline's first step will."""
+def _branches(spec: Spec, params: Params) -> list[Branch]:
+    """List the branches of training, as the pipeline's first step will."""
     check_parts(params, constant(spec, "plan", "collect_parts"))
-    return len(branches_beside(params, constant(spec, "plan", "rounds"), constant(spec, "plan", "seeds_per_step")))
+    return branches_beside(params, constant(spec, "plan", "rounds"), constant(spec, "plan", "seeds_per_step"))
 
 
 def _check_machines(spec: Spec, params: Params, options: Options, found: Findings) -> None:

@@ -44,6 +44,8 @@ class Task:
     name: str
     loops: tuple[int | None, ...]
     """Number of iterations of each enclosing loop; None if only known at run time."""
+    at_once: int | None
+    """Maximum number of concurrent iterations of the innermost loop; None: all."""
     cached: bool
     attempts: int
     machine: Machine
@@ -147,20 +149,24 @@ def constant(spec: Spec, step: str, parameter: str) -> Any:
 
 def tasks(spec: Spec) -> Iterator[Task]:
     """List the steps in the order in which they can run, the end of the pipeline last."""
-    yield from _tasks(spec, spec["root"]["dag"]["tasks"], ())
+    yield from _tasks(spec, spec["root"]["dag"]["tasks"], (), None)
 
 
-def _tasks(spec: Spec, dag: Mapping[str, Any], loops: tuple[int | None, ...]) -> Iterator[Task]:
+def _tasks(spec: Spec, dag: Mapping[str, Any], loops: tuple[int | None, ...], at_once: int | None) -> Iterator[Task]:
     for task in _in_order(dag):
         component = spec["components"][task["componentRef"]["name"]]
-        around = (*loops, _repeats(spec, task["parameterIterator"]["items"])) if "parameterIterator" in task else loops
+        around, limit = loops, at_once
+        if "parameterIterator" in task:
+            around = (*loops, _repeats(spec, task["parameterIterator"]["items"]))
+            limit = task.get("iteratorPolicy", {}).get("parallelismLimit")
         if "dag" in component:
-            yield from _tasks(spec, component["dag"]["tasks"], around)
+            yield from _tasks(spec, component["dag"]["tasks"], around, limit)
         else:
             container = spec["deploymentSpec"]["executors"][component["executorLabel"]]["container"]
             yield Task(
                 name=re.sub(r"-\d+$", "", task["taskInfo"]["name"]),  # KFP numbers those of one component
                 loops=around,
+                at_once=limit,
                 cached=bool(task.get("cachingOptions", {}).get("enableCache")),
                 attempts=1 + task.get("retryPolicy", {}).get("maxRetryCount", 0),
                 machine=_machine(container.get("resources", {})),

@@ -72,19 +72,19 @@ def test_the_graph() -> None:
     assert rounds is not None
     assert ([str(one) for one in rounds.agents], rounds.first, rounds.rounds) == (["lm 0", "lm 1"], 1, 3)
     spec = compiled(both, "image")
-    table = estimate(spec, both, 1, region=None).splitlines()
+    written = constant(spec, "plan", "rounds")
+    table = estimate(spec, both, branches_beside(both, written, 0), region=None).splitlines()
     counts = {row.split()[0]: row.split()[1] for row in table if row}
     assert {name: counts[name] for name in ("train-agents", "train-round", "propose", "merge-agents")} == {
         "train-agents": "1", "train-round": "6", "propose": "8", "merge-agents": "1",
     }  # fmt: skip
-    written = constant(spec, "plan", "rounds")
     assert [str(one) for one in branches_beside(both, written, 0)] == ["ppo 0,1"]
     assert [one.arm for one in branches_beside(both, "", 0)] == ["lm", "ppo"], "a graph without rounds takes any"
 
     alone = params({"lm": LM, "random_policy": None})
     spec = compiled(alone, "image")
     assert branches_beside(alone, constant(spec, "plan", "rounds"), 0) == []
-    assert "train-agents" not in {row.split()[0] for row in estimate(spec, alone, 1, region=None).splitlines() if row}
+    assert "train-agents" not in {row.split()[0] for row in estimate(spec, alone, [], region=None).splitlines() if row}
     with pytest.raises(ParamsError, match=r"The pipeline was compiled with agents, rounds or shards of .* Compile it"):
         branches_beside(params({"lm": LM}, seeds=(0,)), json.dumps(rounds.write()), 0)
     assert ProposalRounds.of(params({"ppo": PPO})) is None

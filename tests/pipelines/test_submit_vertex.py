@@ -269,6 +269,20 @@ def test_hours_and_price_of_motifs_two_billion_steps(laurel: Laurel) -> None:
     assert float(each) == pytest.approx(2e9 / 1500 / 3600, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("at_once", "longest", "said"), [(None, 3, "all 4 tasks run at once"), (2, 5, "2 of 4 tasks run at once")]
+)
+def test_hours_are_those_of_the_longest_task(
+    laurel: Laurel, project: Project, at_once: int | None, longest: int, said: str
+) -> None:
+    """Two arms with five seeds in tasks of three and two; two at a time, the last task of two waits for the other."""
+    project.change({"agent.seeds": [0, 1, 2, 3, 4], "pipeline": {"seeds_per_step": 3, "parallelism": at_once}})
+    steps = 2048
+    err = submit(laurel, "--dry-run", "--steps-per-second", str(steps / 3600))[2]
+    assert "10 agents of 2,048 steps" in err
+    assert f": 10.0 hours of a machine; {longest}.0 hours where {said}" in err
+
+
 def test_a_schedule(laurel: Laurel, google: VertexServer) -> None:
     code, out, _ = submit(laurel, "--schedule", "TZ=Europe/Berlin 0 3 * * MON")
     assert code == 0

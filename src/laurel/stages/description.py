@@ -45,7 +45,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
     context = RewardContext.of(params)
     skipped = skipped_arms(params.arms, context, adapter)
     arms = [arm for arm in params.arm_names if arm not in skipped]
-    trained = trainings(params, adapter)
+    trained = list(trainings(params, adapter).values())
     trained_by = trainers(params.resolved_arms.values())
     trained_arms = [arm for arm in params.resolved_arms.values() if arm.name in arms]
     policies = ", ".join(policy.kind for policy in collect.policies)

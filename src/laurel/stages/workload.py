@@ -39,15 +39,15 @@ class Training:
         return cls(len(arm.agent.seeds), steps_of(arm), questions, at_least=engine_of(arm.agent).whole_rollouts)
 
 
-def trainings(params: Params, adapter: EnvAdapter | None) -> list[Training]:
-    """Return the training of each arm.
+def trainings(params: Params, adapter: EnvAdapter | None) -> dict[str, Training]:
+    """Return arm -> its training.
 
     Args:
         adapter: of the environment; None if it is not installed, in which case arms are not checked against it.
     """
     arms = params.resolved_arms
     fit = trained_arms(params.arms, RewardContext.of(params), adapter) if adapter else arms
-    return [Training.of(arms[name], params) for name in fit if arms[name].trained]
+    return {name: Training.of(arms[name], params) for name in fit if arms[name].trained}
 
 
 def agents_and_steps(trained: Sequence[Training]) -> str:
