@@ -34,6 +34,7 @@ from laurel.pipelines.template import (
     Task,
     check_arguments,
     compiled,
+    compiled_sweep,
     completed,
     constant,
     images,
@@ -43,6 +44,7 @@ from laurel.pipelines.template import (
 from laurel.stages.merge_agents import Branch
 from laurel.stages.preflight import check_fit, check_parts
 from laurel.stages.proposal_rounds import branches_beside
+from laurel.tuning.plan import Search, sweep_of
 
 
 class SubmissionError(LaurelError):
@@ -90,6 +92,8 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     spec = found.attempt(lambda: _pipeline(options, params, sweep)) if params else None
     planned = adapter = None
     if params and spec:
+        if options.template:
+            sweep = found.attempt(lambda: _sweep_of_template(spec, params))
         _check_files(params, options, found)
         if not options.vertex:
             found.remarks.append("the image was not inspected: only the cluster has credentials to pull it.")
@@ -192,6 +196,13 @@ def _pipeline(options: Options, params: Params, sweep: SweepPlan | None) -> Spec
         if problem := forms.image(image, vertex=options.vertex):
             raise ParamsError(f"{options.template}: {problem}")
     return spec
+
+
+def _sweep_of_template(spec: Spec, params: Params) -> SweepPlan | None:
+    """Return the sweep that a template was compiled with, whose arm the parameters must have."""
+    if sweep := compiled_sweep(spec):
+        sweep_of(params, Search(arm=sweep.sweep.arm, seeds=sweep.sweep.seeds))
+    return sweep
 
 
 def _check_files(params: Params, options: Options, found: Findings) -> None:

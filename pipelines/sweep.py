@@ -3,7 +3,10 @@
 A search that uses the results of earlier trials cannot be drawn in advance: `laurel tune` does that, on one machine.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from laurel.errors import ParamsError
@@ -30,6 +33,11 @@ class SweepPlan:
     def branches(self) -> list[str]:
         """Each candidate as its step reads it."""
         return [json.dumps({"number": number, "values": values}) for number, values in enumerate(self.candidates)]
+
+    @staticmethod
+    def read(written: str, branches: Sequence[str]) -> SweepPlan:
+        """Read what a pipeline was compiled with: `written` and `branches`."""
+        return SweepPlan(Sweep.read(json.loads(written)), tuple(json.loads(branch)["values"] for branch in branches))
 
 
 def plan_sweep(params: Params, search: Search) -> SweepPlan:

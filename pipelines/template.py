@@ -18,7 +18,9 @@ from laurel import __version__
 from laurel.errors import DataError
 from laurel.params import Params
 from laurel.params.file import parse_documents
+from laurel.params.pipeline import SWEEP_STEPS
 from laurel.pipelines.definition import NAME, compile_pipeline
+from laurel.pipelines.sweep import SweepPlan
 from laurel.textfile import UnfitFileError, read_text
 
 Spec = dict[str, Any]
@@ -145,6 +147,17 @@ def constant(spec: Spec, step: str, parameter: str) -> Any:
     task = next(dag[step] for dag in dags if step in dag)
     value = task["inputs"]["parameters"][parameter]["runtimeValue"]["constant"]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def compiled_sweep(spec: Spec) -> SweepPlan | None:
+    """Return the sweep that a pipeline was compiled with; None if it trains all arms."""
+    for component in spec["components"].values():
+        for loop in component.get("dag", {}).get("tasks", {}).values():
+            inside = spec["components"][loop["componentRef"]["name"]].get("dag", {}).get("tasks", {})
+            if SWEEP_STEPS[0] in inside:
+                written = constant(spec, SWEEP_STEPS[0], "sweep")
+                return SweepPlan.read(written, json.loads(loop["parameterIterator"]["items"]["raw"]))
+    return None
 
 
 def tasks(spec: Spec) -> Iterator[Task]:

@@ -53,6 +53,22 @@ def test_a_dry_run_counts_the_branches(capsys: pytest.CaptureFixture[str]) -> No
     assert "28,672 environment steps to train: 14 agents of 2,048 steps" in said
 
 
+def test_a_dry_run_of_a_template_counts_its_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    params, template = ["--params", str(REPOSITORY / "params.yaml")], str(tmp_path / "pipeline.yaml")
+    compile_sweep = ["--image", "r/laurel:1", "--sweep", "7", *SEARCH, "--cluster"]
+    assert main(["pipeline", "compile", "-o", template, *params, *compile_sweep]) == 0
+    submit = ["pipeline", "submit", "--host", "http://localhost:8080", "--template", template, "--dry-run"]
+    capsys.readouterr()
+    assert main([*submit, *params, "--steps-per-second", "1"]) == 0
+    said = capsys.readouterr().err
+    assert "28,672 environment steps to train: 14 agents of 2,048 steps" in said
+    assert "try-candidate at 1 environment steps/s a task: 8.0 hours of a machine; 1.1 hours where all 7 tasks" in said
+    other = tmp_path / "params.yaml"
+    other.write_text((REPOSITORY / "params.yaml").read_text().replace("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]", "[0, 1000]"))
+    assert main([*submit, "--params", str(other)]) == 2
+    assert "--seeds names 1000, which is one of agent.seeds" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_same_as_on_one_machine(finished: Project, tmp_path: Path) -> None:
     project = finished.copy(tmp_path / "p", {"tracking.enabled": False})
