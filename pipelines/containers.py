@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from kfp import local
 
 from laurel.errors import LaurelError
+from laurel.evaluation.formats import counted
 from laurel.params.annotation import AnnotateParams
 from laurel.permissions import KEYS, is_loopback
 from laurel.pipelines.stopping import ended_once_interrupted
@@ -41,12 +42,19 @@ class EngineError(LaurelError):
 
 
 @contextmanager
-def docker_runner(image: str, asked: AnnotateParams) -> Iterator[tuple[local.DockerRunner, str, str]]:
+def docker_runner(image: str, asked: AnnotateParams, root: Path) -> Iterator[tuple[local.DockerRunner, str, str]]:
     """Yield KFP's runner, the image's name as KFP finds it, and its ID; no container of the run outlives the block.
+
+    Containers that a killed run has left are stopped first.
 
     Steps run as the caller, in the working directory, which is mounted for reading: an environment's own module or
     a sentence encoder in a folder is found as it is without containers. The folder of a chat model's answers is mounted
     for writing, and the variables that hold keys of its servers are passed on.
+
+    Args:
+        image: what the steps run in.
+        asked: the annotators.
+        root: folder of the steps' outputs, in which no other run works.
 
     Raises:
         EngineError: the engine does not answer, or stops answering; the image cannot be pulled; the answers do not have
@@ -61,6 +69,8 @@ def docker_runner(image: str, asked: AnnotateParams) -> Iterator[tuple[local.Doc
         found = _find(client, image)
         sys.stderr.write(f"image {image} (revision {found.labels.get(REVISION, 'unknown')})\n")
         _check_holds_laurel(client, image)
+        if left := _stop(client, {"label": RUN, "volume": str(root)}):
+            sys.stderr.write(f"{counted(left, 'container')} of an earlier run that was killed: stopped\n")
         run = uuid.uuid4().hex
         with _ended_with_the_block(client, run):
             container = _container(client.info(), run, asked)
@@ -191,19 +201,20 @@ def _is_loopback(uri: str) -> bool:
 def _ended_with_the_block(client: docker.DockerClient, run: str) -> Iterator[None]:
     """Stop a run's containers on Ctrl-C, and whatever is left of them at the end."""
     interrupted = threading.Event()
+    of_run = {"label": f"{RUN}={run}"}
     try:
-        with ended_once_interrupted(partial(_stop, client, run), interrupted):
+        with ended_once_interrupted(partial(_stop, client, of_run), interrupted):
             yield
     finally:
-        if _stop(client, run) or interrupted.is_set():
+        if _stop(client, of_run) or interrupted.is_set():
             sys.stderr.write("the containers of this run were stopped\n")
 
 
-def _stop(client: docker.DockerClient, run: str) -> int:
-    """Kill a run's containers; return how many there were."""
+def _stop(client: docker.DockerClient, which: dict[str, str]) -> int:
+    """Kill the running containers that Docker's filters choose; return how many there were."""
     import docker.errors
 
-    containers = client.containers.list(filters={"label": f"{RUN}={run}"}, ignore_removed=True)
+    containers = client.containers.list(filters=which, ignore_removed=True)
     for container in containers:
         with suppress(docker.errors.APIError):  # it has already ended
             container.kill()

@@ -93,7 +93,7 @@ def run_locally(
     with (
         _alone(output, params) as log,
         _closed_if_stopped(params, output / STEPS),
-        _runner(runner, image or IMAGE, params.annotate) as (chosen, name, code),
+        _runner(runner, image or IMAGE, params.annotate, output / STEPS) as (chosen, name, code),
     ):
         earlier = set(_made(output, kind))
         if not resume:
@@ -185,14 +185,14 @@ def _closed_if_stopped(params: Params, steps: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _runner(
-    name: str, image: str, asked: AnnotateParams
+    name: str, image: str, asked: AnnotateParams, root: Path
 ) -> Iterator[tuple[local.SubprocessRunner | local.DockerRunner, str, str]]:
     """Yield KFP's runner, the image of its steps (also if they are processes), and an identifier of their code.
 
     Steps end once Ctrl-C is pressed or SIGTERM is received; those that are processes, once this one is killed, too.
     """
     if name == "docker":
-        with docker_runner(image, asked) as chosen:
+        with docker_runner(image, asked, root) as chosen:
             yield chosen
     else:
         steps = StepProcesses()

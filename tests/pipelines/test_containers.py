@@ -87,6 +87,19 @@ def test_a_container_that_vanished_has_failed(started: Any, capsys: pytest.Captu
     assert not (tmp_path / "p" / "out" / "reports").exists()
 
 
+def test_containers_that_a_killed_run_left_are_stopped(
+    started: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """They would go on training and asking, beside those of the next run."""
+    engine, killed = Engine("laurel-python:mine"), []
+    left = SimpleNamespace(kill=lambda: killed.append("left"))
+    of_output = {"label": "laurel.run", "volume": str(tmp_path / "p" / "out" / "steps")}
+    engine.containers.list = lambda *, filters, **_: [left] if filters == of_output else []
+    started(engine)
+    assert killed == ["left"]
+    assert "1 container of an earlier run that was killed: stopped\n" in capsys.readouterr().err
+
+
 def test_what_a_container_gets(started: Any, tmp_path: Path) -> None:
     _, (container, *_) = started(Engine("laurel-python:mine"))
     assert container["image"] == "laurel-python:mine"
