@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from laurel.data.directory import Output, output_directory
@@ -22,7 +23,9 @@ from laurel.data.manifest import RUN, read_manifest
 from laurel.errors import RefusedLabelsError
 from laurel.stages import annotate
 from laurel.stages.pipeline import STAGE
+from laurel.stages.track_late import track_late
 from laurel.tracking import server
+from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from tracked import URI, make_params, opened_and_closed
 
@@ -166,6 +169,33 @@ def test_a_server_that_refuses_artifacts_midway(
     said = capfd.readouterr()
     assert said.out == "", "standard output is for results"
     assert "secret" not in said.err + str(notes)
+
+
+def test_a_run_whose_server_went_away_is_ended_when_it_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else MLflow would show it as running forever, beside the one with the figures."""
+    monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/mlflow.db")
+    params, place = make_params(), tmp_path / "trajectories"
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise MlflowException("gone")
+
+    with monkeypatch.context() as away:
+        away.setattr(Run, "log_metrics", fail)
+        away.setattr(Run, "end", fail)
+        STAGE["collect"].run(params, output=place)
+    left = read_manifest(place)["mlflow_left"]
+    client = MlflowClient(os.environ[URI])
+    assert client.get_run(left).info.status == "RUNNING"
+    sections = {name: getattr(params, name) for name in ("seed", "env", "collect", "tracking")}
+    made = track_late(sections, {"trajectories": place}, Output(tmp_path / "reports"))
+    assert client.get_run(left).info.status == "KILLED"
+    assert client.get_run(made["trajectories"]).info.status == "FINISHED"
+
+
+def test_what_mlflow_says_of_itself_is_silenced() -> None:
+    """A server's registry writes a line of every model, which is registered at once."""
+    server.quiet()
+    assert not logging.getLogger("mlflow.store.model_registry.abstract_store").isEnabledFor(logging.INFO)
 
 
 def test_refused_labels_stay_refused_where_they_cannot_be_logged(

@@ -67,6 +67,8 @@ class Output:
     spent: Spent | None = None
     """What stopped runs of the same work used."""
     mlflow_run_id: str | None = None
+    mlflow_left: str | None = None
+    """The run that was not filled, nor perhaps ended, because MLflow failed."""
     agent_runs: dict[str, str] = field(default_factory=dict)
     """Agent -> its MLflow run, if there are agents."""
     started: float = field(default_factory=time.monotonic)
@@ -178,6 +180,7 @@ def output_directory(
                 "usage": out.usage,
                 "usage_of_all": True,  # also of models that act or hint, which earlier versions left out
                 "mlflow_run_id": out.mlflow_run_id,
+                "mlflow_left": out.mlflow_left,
                 "mlflow_agent_runs": out.agent_runs,
                 "run_notes": out.run_notes,
                 "ended": {"date": today().isoformat(), "cores": os.cpu_count()},

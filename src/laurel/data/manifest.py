@@ -27,6 +27,7 @@ RUN_FACTS: Mapping[str, Any] = {
     "usage": {},
     "usage_of_all": False,
     "mlflow_run_id": None,
+    "mlflow_left": None,
     "mlflow_agent_runs": {},
     "run_notes": [],
     "ended": {},

@@ -51,6 +51,8 @@ def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Out
         tracker = Tracker(own, stage.name, sources, late, known=made)
         with tracker.stage_run(ended=ended) as run:
             if run:
+                if left := manifest["mlflow_left"]:
+                    tracker.end_killed(run, {left: ended})
                 _track(name, sections, tracker, run, late)
                 log_asked(run, late.asked)
         if late.mlflow_run_id is None:

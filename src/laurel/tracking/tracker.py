@@ -101,6 +101,7 @@ class Tracker:
             self.abandon(run, status_of(error))
             if self._at_work or not isinstance(error, fails_with):
                 raise
+            self.output.mlflow_left = run.id
             self._note(error)
 
     @contextmanager
