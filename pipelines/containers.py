@@ -19,6 +19,7 @@ from kfp import local
 from laurel.errors import LaurelError
 from laurel.evaluation.formats import counted
 from laurel.params.annotation import AnnotateParams
+from laurel.params.file import shown
 from laurel.permissions import KEYS, is_loopback
 from laurel.pipelines.stopping import ended_once_interrupted
 
@@ -115,6 +116,13 @@ def _find(client: docker.DockerClient, image: str) -> Image:
             raise EngineError(
                 f"The image {image} does not exist: build it with `make image`, or name another with --image."
             ) from None
+    except docker.errors.APIError as error:
+        if not error.is_client_error():
+            raise
+        raise EngineError(
+            f"--image is {shown(image)}, which is not the reference of an image ({error.explanation}). Name one as "
+            "laurel-python:1, or leave it out for that of `make image`."
+        ) from None
     sys.stderr.write(f"pulling {image}\n")
     try:
         return client.images.pull(image)

@@ -204,6 +204,30 @@ def test_an_image_that_is_missing_is_reported(
     assert sentence in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        (400, 'laurel: --image is "My Image", which is not the reference of an image (invalid reference format). Name'),
+        (500, "laurel: The Docker engine failed: "),
+    ],
+)
+def test_an_image_that_has_no_such_name_is_reported(
+    started: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, status: int, sentence: str
+) -> None:
+    engine = Engine("laurel-python:mine")
+
+    def refuse(_: str) -> Any:
+        raise APIError(
+            "no",
+            response=SimpleNamespace(url="", reason="", status_code=status),
+            explanation="invalid reference format",
+        )
+
+    monkeypatch.setattr(engine, "get", refuse)
+    assert started(engine, "My Image") == (2, [])
+    assert capsys.readouterr().err.splitlines()[-1].startswith(sentence)
+
+
 def test_an_image_without_its_tag_is_found(started: Any) -> None:
     _, (container, *_) = started(Engine("laurel-python", "laurel-python:latest"), "laurel-python")
     assert container["image"] == "laurel-python"
