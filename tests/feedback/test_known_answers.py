@@ -110,7 +110,7 @@ def test_another_judges_soft_labels_are_learned_unchanged(door_key: EnvAdapter) 
     rows = PreferenceRows(
         [""] * 3, ["a", "b", "a"], ["b", "c", "c"], Preferences.of(said, "a large model"), "uniform", 0
     )
-    subject = by_judge(door_key, rows, 10, seed=0)
+    subject = by_judge(door_key, rows, "Win.", 10, seed=0)
     assert subject.pairs == (KnownPair(Pair("a", "b"), 0.8),)
 
 

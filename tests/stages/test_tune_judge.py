@@ -12,11 +12,18 @@ from tiny_llama import make_tiny_llama
 
 from laurel.cli.app import main
 from laurel.data.gold import GoldFile, Task
+from laurel.data.own_preferences import import_rows
+from laurel.data.preference_rows import PreferenceRows
+from laurel.data.preferences import Preferences
 from laurel.envs import adapter_for
+from laurel.feedback.annotator import Judgement
+from laurel.feedback.known_answers import Subject
+from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.feedback.ranked_texts import OWN
 from laurel.llm.judge_tuning import Labels
 from laurel.llm.local_chat import load_local
-from laurel.params import EnvParams, load_params
+from laurel.params import EnvParams, Params, load_params
+from laurel.params.edit import edited
 from laurel.params.judges import HuggingFaceParams
 from laurel.stages import tune_judge
 from minimal_params import MINIMAL
@@ -71,6 +78,17 @@ def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.Cap
     assert (judge / "adapter_model.safetensors").read_bytes() == weights, "same seed, same bytes"
 
 
+def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subject]]:
+    own = adapter_for(params.env)
+    return tune_judge._subjects(params, labels, own, tune_judge._goal(params, labels, own))
+
+
+def _asked(subject: Subject) -> str:
+    """Return the words of a subject's first question."""
+    question = PairQuestion(load_prompt("concise"), subject.adapter, subject.goal)
+    return question.messages(subject.questions[0], 0)[-1].content
+
+
 def test_labels_that_are_not_used_are_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold = GoldFile(project / "gold.jsonl", Task("CartPole-v1", adapter_for(EnvParams(id="CartPole-v1")).goal or ""))
     for number in range(3):
@@ -78,9 +96,29 @@ def test_labels_that_are_not_used_are_told(project: Path, capsys: pytest.Capture
     params = load_params(project / "params.yaml")
     for pairs, told in ((2, "CartPole-v1: learns from 2 of 3 labels; --pairs 3 takes all.\n"), (3, "")):
         labels = Labels((), (), pairs=pairs, gold=gold.path)
-        (subject,), _ = tune_judge._subjects(params, labels)
+        (subject,), _ = _subjects(params, labels)
         assert len(subject.pairs) == pairs
         assert capsys.readouterr().err == told
+
+
+def test_labels_are_learned_with_the_goal_that_they_were_given_for(project: Path) -> None:
+    lean, plain = "The pole leans as far as it can.", project / "params.yaml"
+    (project / "lean.yaml").write_text(edited(plain.read_text(), {"annotate.language_model.goal": lean}))
+    leaning, upright = load_params(project / "lean.yaml"), load_params(plain)
+    gold = GoldFile(project / "gold.jsonl", Task("CartPole-v1", lean))
+    gold.add("The pole leans far to the left.", "The pole stands upright.", "first", "uniform")
+    (subject,), _ = _subjects(leaning, Labels((), (), gold=gold.path))
+    assert f"Goal: {lean}" in _asked(subject)
+    rows = PreferenceRows([""], ["The pole leans."], ["It stands."], Preferences.of([Judgement("ok", 0.8)], "x"))
+    import_rows(rows, project / "data")
+    imported = Labels((), (), preferences=project / "data/preferences", captions=project / "data/captions")
+    for params, goal in ((leaning, lean), (upright, adapter_for(upright.env).goal)):
+        (subject,), _ = _subjects(params, imported)
+        assert f"Goal: {goal}" in _asked(subject)
+    manifest = project / "data/preferences/manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "params": leaning.dump("annotate")}))
+    (subject,), _ = _subjects(upright, imported)
+    assert f"Goal: {lean}" in _asked(subject), "another judge's own, whatever the params say now"
 
 
 def test_an_environment_in_the_words_of_a_known_one_is_not_held_out(

@@ -44,6 +44,8 @@ class Subject:
     pairs: tuple[KnownPair, ...]
     left_out: int = 0
     """Further labels of a person or judge, which were not drawn."""
+    goal: str | None = None
+    """Goal in words that the answers are given for; None: the adapter's own."""
 
     @property
     def questions(self) -> tuple[Pair, ...]:
@@ -147,11 +149,11 @@ def by_gold(
             f". Label some pairs with `laurel annotate review{how}`."
         )
     known = [KnownPair(Pair(one.first, one.second), float(one.answer == "first")) for one in used]
-    return Subject(adapter, _drawn(known, n, rng), left_out=max(len(known) - n, 0))
+    return _subject(adapter, known, n, rng, gold.task.goal)
 
 
-def by_judge(adapter: EnvAdapter, rows: PreferenceRows, n: int, seed: int) -> Subject:
-    """Draw pairs in which another judge preferred one text, with its soft labels.
+def by_judge(adapter: EnvAdapter, rows: PreferenceRows, goal: str, n: int, seed: int) -> Subject:
+    """Draw pairs in which another judge preferred one text, with its soft labels, which it gave for a goal in words.
 
     Raises:
         AnnotationError: the other judge preferred neither text in any of the pairs.
@@ -165,7 +167,7 @@ def by_judge(adapter: EnvAdapter, rows: PreferenceRows, n: int, seed: int) -> Su
         raise AnnotationError(
             f"{adapter.env_id}: no pair of the preferences has a preferred text, so there is nothing to learn from."
         )
-    return Subject(adapter, _drawn(known, n, drawing(seed, adapter)), left_out=max(len(known) - n, 0))
+    return _subject(adapter, known, n, drawing(seed, adapter), goal)
 
 
 def drawing(seed: int, adapter: EnvAdapter) -> np.random.Generator:
@@ -173,8 +175,11 @@ def drawing(seed: int, adapter: EnvAdapter) -> np.random.Generator:
     return generator(seed, "known pairs", adapter.env_id)
 
 
-def _drawn(known: list[KnownPair], n: int, rng: np.random.Generator) -> tuple[KnownPair, ...]:
-    return tuple(known[i] for i in rng.permutation(len(known))[:n].tolist())
+def _subject(adapter: EnvAdapter, known: list[KnownPair], n: int, rng: np.random.Generator, goal: str) -> Subject:
+    """Draw up to n of the labels, which are for this goal in words."""
+    drawn = tuple(known[i] for i in rng.permutation(len(known))[:n].tolist())
+    other = goal if goal != adapter.goal else None
+    return Subject(adapter, drawn, left_out=max(len(known) - n, 0), goal=other)
 
 
 def right(subject: Subject, p_shown_first: Iterable[tuple[float, float]]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from typing import Any
 
 from laurel.console import tell
 from laurel.data.directory import Output, output_directory
-from laurel.data.gold import GoldFile
+from laurel.data.gold import GoldFile, Task
 from laurel.data.json_file import write_json
+from laurel.data.manifest import read_manifest
 from laurel.data.own_preferences import read_own
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
@@ -30,6 +31,7 @@ from laurel.llm.local_chat import LocalChat
 from laurel.llm.local_model import QUALITY, LocalModel, load_model, weights_digest
 from laurel.llm.local_tuning import CHECKPOINT, Item, settings_of, tune
 from laurel.params import EnvParams, Params
+from laurel.params.annotation import AnnotateParams
 from laurel.params.judges import HuggingFaceParams
 from laurel.progress import progress
 from laurel.seeding import derive_seed
@@ -61,7 +63,10 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
     settings = settings if model is None else settings.model_copy(update={"model": model, "adapter": None})
     _check(settings, labels)
     question = _prompt(prompt)
+    own = adapter_for(params.env, with_action=params.caption.with_action)
+    goal = _goal(params, labels, own)
     used = {**params.used("seed", "env", "caption"), **_recorded(settings.model, labels, question, tuning)}
+    used |= {} if goal is None else {"goal": goal}
     inputs = {
         name: path
         for name, path in (
@@ -73,8 +78,9 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         if path is not None
     }
     with output_directory(output, stage=STAGE, params=used, inputs=inputs, resumable=True) as out:
-        learned, tests = _subjects(params, labels)
-        ranked = [] if labels.ranked is None else _ranked(labels.ranked, labels.ranked_pairs, params.seed)
+        learned, tests = _subjects(params, labels, own, goal)
+        tasks = () if labels.ranked is None else load_ranked(labels.ranked)
+        ranked = [by_rank(task, labels.ranked_pairs, params.seed) for task in tasks]
         local = load_model(settings)
         losses = _tune(local, [*learned, *ranked], question, tuning, params.seed, out)
         quality = {
@@ -138,8 +144,13 @@ def _prompt(name: str) -> Prompt:
     return prompt
 
 
-def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subject]]:
-    """Return the pairs to train on, and those to test with."""
+def _subjects(params: Params, labels: Labels, own: EnvAdapter, goal: str | None) -> tuple[list[Subject], list[Subject]]:
+    """Return the pairs to train on, and those to test with.
+
+    Args:
+        own: the adapter of the params' environment.
+        goal: in words, which gold labels or another judge's are for; None: there are none.
+    """
 
     def adapter_of(env_id: str) -> EnvAdapter:
         return adapter_for(EnvParams(id=env_id))
@@ -148,13 +159,12 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
         by_progress(adapter_of(env), labels.test_pairs, derive_seed(params.seed, "test")) for env in labels.held_out
     ]
     learned = [by_progress(adapter_of(env), labels.pairs, params.seed) for env in labels.environments]
-    own = adapter_for(params.env, with_action=params.caption.with_action)
-    if labels.gold is not None:
-        gold = GoldFile(labels.gold, task_of(params.annotate, own))
+    if labels.gold is not None and goal is not None:
+        gold = GoldFile(labels.gold, Task(own.env_id, goal))
         learned.append(by_gold(own, gold, labels.pairs, drawing(params.seed, own)))
-    if labels.preferences is not None:
-        assert labels.captions is not None
-        learned.append(by_judge(own, read_own(labels.preferences, labels.captions), labels.pairs, params.seed))
+    if labels.preferences is not None and labels.captions is not None and goal is not None:
+        rows = read_own(labels.preferences, labels.captions)
+        learned.append(by_judge(own, rows, goal, labels.pairs, params.seed))
     for subject in learned:
         if subject.left_out:
             used, of = len(subject.pairs), len(subject.pairs) + subject.left_out
@@ -170,6 +180,23 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
     return learned, tests
 
 
+def _goal(params: Params, labels: Labels, own: EnvAdapter) -> str | None:
+    """Return the goal in words that gold labels or another judge's are for; None if there are none of these.
+
+    Imported labels do not tell their goal, so they are for that of the params.
+
+    Raises:
+        DataError: another judge's are missing.
+    """
+    if labels.gold is not None:
+        return task_of(params.annotate, own).goal
+    if labels.preferences is None or labels.captions is None:
+        return None
+    made = read_manifest(labels.preferences)["params"]
+    asked = AnnotateParams.model_validate(made["annotate"]) if "annotate" in made else params.annotate
+    return task_of(asked, own).goal
+
+
 def _check_new(test: Subject, learned: Subject) -> None:
     """Refuse to test with what a judge was trained on: the same environment, or one in the same words.
 
@@ -179,7 +206,7 @@ def _check_new(test: Subject, learned: Subject) -> None:
     held_out, known = test.adapter, learned.adapter
     if held_out.env_id == known.env_id:
         raise ParamsError(f"{known.env_id} is both trained on and held out: leave it out of one of them.")
-    same_task = (held_out.description, held_out.goal) == (known.description, known.goal)
+    same_task = (held_out.description, held_out.goal) == (known.description, learned.goal or known.goal)
     if same_task and _texts(test) & _texts(learned):
         raise ParamsError(
             f"{held_out.env_id} is held out, but asks the questions of {known.env_id}, which is trained on: both have "
@@ -189,10 +216,6 @@ def _check_new(test: Subject, learned: Subject) -> None:
 
 def _texts(subject: Subject) -> set[str]:
     return {text for pair in subject.questions for text in (pair.first, pair.second)}
-
-
-def _ranked(file: Path, pairs: int, seed: int) -> list[Subject]:
-    return [by_rank(task, pairs, seed) for task in load_ranked(file)]
 
 
 def _source(labels: Labels) -> str:
@@ -213,7 +236,7 @@ def _tune(
 ) -> list[float]:
     items = []
     for subject in learned:
-        question = PairQuestion(prompt, subject.adapter)
+        question = PairQuestion(prompt, subject.adapter, subject.goal)
         for pair, p_first in subject.pairs:
             requests = tuple(ChatRequest(question.messages(pair, order), choices=question.choices) for order in (0, 1))
             items.append(Item(subject.adapter.env_id, requests, (p_first, 1 - p_first)))
@@ -241,7 +264,7 @@ def _tested(local: LocalModel, tests: Sequence[Subject], prompt: Prompt) -> dict
 
 def _asked(local: LocalModel, subject: Subject, prompt: Prompt) -> list[tuple[float, float]]:
     """Return the probability of the text shown first, for each pair in both orders."""
-    question = PairQuestion(prompt, subject.adapter)
+    question = PairQuestion(prompt, subject.adapter, subject.goal)
     requests = [
         ChatRequest(question.messages(pair, order), choices=question.choices)
         for pair, _ in subject.pairs
