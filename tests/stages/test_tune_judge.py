@@ -121,6 +121,17 @@ def test_labels_are_learned_with_the_goal_that_they_were_given_for(project: Path
     assert f"Goal: {lean}" in _asked(subject), "another judge's own, whatever the params say now"
 
 
+def test_another_environments_labels_are_not_learned(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = PreferenceRows([""], ["You are close."], ["You fall."], Preferences.of([Judgement("ok", 0.8)], "x"))
+    import_rows(rows, project / "data")
+    manifest = project / "data/captions/manifest.json"
+    lake = {"env": EnvParams(id="FrozenLake-v1").model_dump(mode="json")}
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "params": lake}))
+    assert main(["annotate", "tune", "--preferences", "data/preferences"]) == 2
+    said = capsys.readouterr().err
+    assert 'data/captions: was made with env.id "FrozenLake-v1", but it is "CartPole-v1"' in said
+
+
 def test_an_environment_in_the_words_of_a_known_one_is_not_held_out(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ from laurel.console import tell
 from laurel.data.directory import Output, output_directory
 from laurel.data.gold import GoldFile, Task
 from laurel.data.json_file import write_json
-from laurel.data.manifest import read_manifest
+from laurel.data.lineage import read_inputs
 from laurel.data.own_preferences import read_own
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
@@ -186,13 +186,14 @@ def _goal(params: Params, labels: Labels, own: EnvAdapter) -> str | None:
     Imported labels do not tell their goal, so they are for that of the params.
 
     Raises:
-        DataError: another judge's are missing.
+        DataError: another judge's are missing, or of another environment.
     """
     if labels.gold is not None:
         return task_of(params.annotate, own).goal
     if labels.preferences is None or labels.captions is None:
         return None
-    made = read_manifest(labels.preferences)["params"]
+    given = {"captions": labels.captions, "preferences": labels.preferences}
+    made = read_inputs(params.used("env", "caption"), given)["preferences"]["params"]
     asked = AnnotateParams.model_validate(made["annotate"]) if "annotate" in made else params.annotate
     return task_of(asked, own).goal
 
