@@ -172,6 +172,8 @@ def test_ranked_texts_without_a_file_are_laurels_own(project: Path, monkeypatch:
     ("arguments", "sentence"),
     [
         ([], "There is nothing to learn from: name environments (--env)"),
+        (["--gold", "mine.jsonl"], "mine.jsonl: no such file. Label some pairs with `laurel annotate review`"),
+        (["--ranked-texts", "mine.yaml"], "mine.yaml: no such file. Write one with `tasks`."),
         (["--env", "Taxi-v3", "--held-out", "Taxi-v3"], "Taxi-v3 is both trained on and held out"),
         (
             ["--env", "Taxi-v3", "--prompt", "motif"],

@@ -18,7 +18,7 @@ from laurel.data.lineage import read_inputs
 from laurel.data.own_preferences import read_own
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
-from laurel.errors import AnnotationError, ParamsError
+from laurel.errors import AnnotationError, DataError, ParamsError
 from laurel.feedback.known_answers import KnownPair, Subject, by_gold, by_judge, by_progress, drawing, right
 from laurel.feedback.probe import has_probe, load_probe
 from laurel.feedback.prompt import Prompt
@@ -65,6 +65,7 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
     question = _prompt(prompt)
     own = adapter_for(params.env, with_action=params.caption.with_action)
     goal = _goal(params, labels, own)
+    tasks = () if labels.ranked is None else load_ranked(labels.ranked)
     used = {**params.used("seed", "env", "caption"), **_recorded(settings.model, labels, question, tuning)}
     used |= {} if goal is None else {"goal": goal}
     inputs = {
@@ -79,7 +80,6 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
     }
     with output_directory(output, stage=STAGE, params=used, inputs=inputs, resumable=True) as out:
         learned, tests = _subjects(params, labels, own, goal)
-        tasks = () if labels.ranked is None else load_ranked(labels.ranked)
         ranked = [by_rank(task, labels.ranked_pairs, params.seed) for task in tasks]
         local = load_model(settings)
         losses = _tune(local, [*learned, *ranked], question, tuning, params.seed, out)
@@ -186,9 +186,13 @@ def _goal(params: Params, labels: Labels, own: EnvAdapter) -> str | None:
     Imported labels do not tell their goal, so they are for that of the params.
 
     Raises:
-        DataError: another judge's are missing, or of another environment.
+        DataError: the labels are missing, or of another environment.
     """
     if labels.gold is not None:
+        if not labels.gold.exists():
+            raise DataError(
+                f"{labels.gold}: no such file. Label some pairs with `laurel annotate review`, or leave out --gold."
+            )
         return task_of(params.annotate, own).goal
     if labels.preferences is None or labels.captions is None:
         return None
