@@ -114,6 +114,15 @@ def test_another_judges_soft_labels_are_learned_unchanged(door_key: EnvAdapter) 
     assert subject.pairs == (KnownPair(Pair("a", "b"), 0.8),)
 
 
+def test_answers_to_prompts_are_learned_with_their_prompts(door_key: EnvAdapter) -> None:
+    labels = Preferences.of([Judgement("ok", 1.0), Judgement("ok", 0.0)], "people")
+    rows = PreferenceRows(["Name a fruit.", "Name a mineral."], ["Apple", "Apple"], ["Salt", "Salt"], labels)
+    assert set(by_judge(door_key, rows, "Win.", 10, seed=0).pairs) == {
+        KnownPair(Pair("Name a fruit.\nApple", "Name a fruit.\nSalt"), 1.0),
+        KnownPair(Pair("Name a mineral.\nApple", "Name a mineral.\nSalt"), 0.0),
+    }
+
+
 def test_a_judge_that_always_names_the_first_text_is_never_right(door_key: EnvAdapter) -> None:
     subject = Subject(door_key, tuple(KnownPair(Pair(f"a{i}", f"b{i}"), float(i % 2)) for i in range(20)))
     biased = right(subject, [(0.9, 0.9)] * 20)

@@ -141,6 +141,14 @@ class PreferenceRows:
         labels = Preferences.of(rows, self.labels.annotator)
         return replace(self, prompts=prompts, first=first, second=second, labels=labels)
 
+    def judged(self) -> tuple[list[str], list[str]]:
+        """Return both sides as a judge compares them: below their prompt, if they have one."""
+        first, second = (
+            [f"{prompt}\n{text}" if prompt else text for prompt, text in zip(self.prompts, side, strict=True)]
+            for side in (self.first, self.second)
+        )
+        return first, second
+
     def prompted(self, prompt: str) -> PreferenceRows:
         """Return the rows, with this prompt in rows without one."""
         return replace(self, prompts=[one or prompt for one in self.prompts])

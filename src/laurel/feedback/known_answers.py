@@ -160,7 +160,7 @@ def by_judge(adapter: EnvAdapter, rows: PreferenceRows, goal: str, n: int, seed:
     """
     known = [
         KnownPair(Pair(first, second), float(p))
-        for first, second, p in zip(rows.first, rows.second, rows.labels.p_first.tolist(), strict=True)
+        for first, second, p in zip(*rows.judged(), rows.labels.p_first.tolist(), strict=True)
         if np.isfinite(p) and p != 0.5 and first != second
     ]
     if not known:
