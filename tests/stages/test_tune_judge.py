@@ -45,13 +45,23 @@ def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.Cap
     gold = GoldFile(project / "gold.jsonl", Task("CartPole-v1", adapter_for(EnvParams(id="CartPole-v1")).goal or ""))
     gold.add("The pole leans far to the left.", "The pole stands upright.", "second", "uniform")
     short = ["--pairs", "4", "--test-pairs", "5", "--passes", "1", "--rank", "2"]
-    command = ["annotate", "tune", "--env", "FrozenLake-v1", "--held-out", "MiniGrid-DoorKey-5x5-v0", *short]
+    command = [
+        "annotate",
+        "tune",
+        "--env",
+        "FrozenLake-v1",
+        "CartPole-v1",
+        "--held-out",
+        "MiniGrid-DoorKey-5x5-v0",
+        *short,
+    ]
     assert main([*command, "--gold", str(gold.path)]) == 0
     card = capfd.readouterr().out
     judge = project / "judges/tuned"
     assert card == (judge / "README.md").read_text()
     quality = json.loads((judge / "quality.json").read_text())
-    assert quality["learned"] == {"FrozenLake-v1": 4, "CartPole-v1": 1}
+    assert quality["learned"] == {"FrozenLake-v1": 4, "CartPole-v1": 4 + 1}
+    assert "Learned from 9 pairs" in card
     found = quality["held_out"]["MiniGrid-DoorKey-5x5-v0"]
     assert found["accuracy"]["of"] == 5
     assert found["position_bias"]["of"] == 10, "questions: both orders of five pairs"
@@ -68,7 +78,7 @@ def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.Cap
     assert run.params["model"] == model
     assert (run.params["tuning.rank"], run.params["environments"], run.params["pairs"]) == (
         "2",
-        "['FrozenLake-v1']",
+        "['FrozenLake-v1', 'CartPole-v1']",
         "4",
     )
     assert not {name for name in run.params if name.startswith("annotate.")}, "no annotator is asked"
@@ -172,6 +182,7 @@ def test_ranked_texts_without_a_file_are_laurels_own(project: Path, monkeypatch:
     ("arguments", "sentence"),
     [
         ([], "There is nothing to learn from: name environments (--env)"),
+        (["--env", "Taxi-v3", "CartPole-v1", "Taxi-v3"], "--env: names Taxi-v3 twice; name each environment once."),
         (["--gold", "mine.jsonl"], "mine.jsonl: no such file. Label some pairs with `laurel annotate review`"),
         (["--ranked-texts", "mine.yaml"], "mine.yaml: no such file. Write one with `tasks`."),
         (["--env", "Taxi-v3", "--held-out", "Taxi-v3"], "Taxi-v3 is both trained on and held out"),

@@ -6,6 +6,7 @@ Whole environments are held out: the judge's accuracy there measures its general
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         quality = {
             "base": {"model": settings.model, "weights": weights_digest(settings), "dtype": str(local.model.dtype)},
             "prompt": {"name": question.name, "digest": question.digest},
-            "learned": {one.adapter.env_id: len(one.pairs) for one in learned},
+            "learned": dict(sum((Counter({one.adapter.env_id: len(one.pairs)}) for one in learned), Counter())),
             "ranked_texts": {"tasks": len(ranked), "pairs": sum(len(one.pairs) for one in ranked)},
             "labels": _source(labels),
             "loss": losses,
@@ -112,6 +113,9 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
 
 
 def _check(settings: HuggingFaceParams, labels: Labels) -> None:
+    for key, named in (("--env", labels.environments), ("--held-out", labels.held_out)):
+        if twice := [env for env, times in Counter(named).items() if times > 1]:
+            raise ParamsError(f"{key}: names {twice[0]} twice; name each environment once.")
     if both := set(labels.environments) & set(labels.held_out):
         raise ParamsError(f"{sorted(both)[0]} is both trained on and held out: leave it out of one of them.")
     if settings.adapter is not None:
