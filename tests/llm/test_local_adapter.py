@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -76,12 +77,29 @@ def test_labels_say_which_of_the_two_judged(
     assert named == [f"{expected} (prompt concise {question.prompt.digest[:8]})"] * 2
 
 
-def test_a_damaged_adapter(tiny_llama: Path, trained: tuple[Path, Path], tmp_path: Path) -> None:
-    adapter, _ = trained
-    (tmp_path / "adapter_config.json").write_bytes((adapter / "adapter_config.json").read_bytes())
-    (tmp_path / "adapter_model.safetensors").write_bytes(b"\xff" * 100)
-    with pytest.raises(RefusedError, match="cannot be loaded: "):
-        load_local(HuggingFaceParams(model=str(tiny_llama), adapter=str(tmp_path), device="cpu"))
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("adapter_model.safetensors", b"\xff" * 100),
+        ("adapter_config.json", b"{}"),
+        ("quality.json", b"{"),
+        ("quality.json", b"{}"),
+    ],
+)
+def test_a_damaged_adapter_is_named_not_its_base(
+    tiny_llama: Path, trained: tuple[Path, Path], tmp_path: Path, file: str, content: bytes
+) -> None:
+    adapter = shutil.copytree(trained[0], tmp_path / "adapter")
+    (adapter / file).write_bytes(content)
+    with pytest.raises(RefusedError, match=f'The adapter "{adapter}" cannot be loaded'):
+        load_local(HuggingFaceParams(model=str(tiny_llama), adapter=str(adapter), device="cpu"))
+
+
+def test_an_adapter_that_is_nowhere(tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("transformers.utils.hub.cached_file", lambda *_, **__: None)
+    with pytest.raises(RefusedError, match=r"there is no such directory, and the hub has no adapter_model\.safeten"):
+        load_local(HuggingFaceParams(model=str(tiny_llama), adapter="judges/nowhere", device="cpu"))
 
 
 def test_an_adapter_that_is_a_pickle_is_not_opened(

@@ -1,6 +1,5 @@
-"""A causal language model with its tokenizer in this process: loading, and identification of its weights.
-
-Loads with transformers, from a directory or the Hugging Face hub.
+"""A causal language model with its tokenizer in this process: loading by transformers, from a directory or the Hugging
+Face hub, and identification of its weights.
 """
 
 from __future__ import annotations
@@ -208,7 +207,6 @@ def _load(params: HuggingFaceParams, device: torch.device, *, chats: bool) -> tu
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    from transformers.utils.hub import cached_file
 
     if params.model == smollm2.NAME:
         smollm2.check()
@@ -237,13 +235,7 @@ def _load(params: HuggingFaceParams, device: torch.device, *, chats: bool) -> tu
         if report["missing_keys"]:  # transformers would initialise them randomly
             raise _not_loaded(params.model, f"its weights lack {min(report['missing_keys'])}")
         if params.adapter is not None:
-            place = adapter_place(params.adapter)
-            if cached_file(place, ADAPTER, _raise_exceptions_for_missing_entries=False) is None:
-                raise _adapter_not_loaded(
-                    params.adapter, f"it has no {ADAPTER}, and other formats of weights can run code"
-                )
-            _check_base(params)
-            model.load_adapter(place)
+            _load_adapter(model, params, params.adapter)
         if params.quantization == "none":
             model = _merged(model).to(device)
     except torch.OutOfMemoryError:
@@ -254,6 +246,24 @@ def _load(params: HuggingFaceParams, device: torch.device, *, chats: bool) -> tu
     except damaged() as error:
         raise _not_loaded(params.model, first_line(error)) from None
     return tokenizer, model.eval()
+
+
+def _load_adapter(model: Any, params: HuggingFaceParams, name: str) -> None:
+    import torch
+    from transformers.utils.hub import cached_file
+
+    place = adapter_place(name)
+    try:
+        if cached_file(place, ADAPTER, _raise_exceptions_for_missing_entries=False) is None:
+            missing = f"it has no {ADAPTER}, and other formats of weights can run code"
+            nowhere = f"there is no such directory, and the hub has no {ADAPTER} of that name or cannot be reached"
+            raise _adapter_not_loaded(name, missing if Path(place).is_dir() else nowhere)
+        _check_base(params)
+        model.load_adapter(place)
+    except damaged() as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise _adapter_not_loaded(name, first_line(error)) from None
 
 
 def _dtype(params: HuggingFaceParams, config: Any, device: torch.device) -> str:
@@ -283,10 +293,12 @@ def adapter_place(name: str) -> str:
 
 def _check_base(params: HuggingFaceParams) -> None:
     """Refuse an adapter that was tuned on other weights, if these are recorded."""
-    quality = Path(adapter_place(str(params.adapter)), QUALITY)
-    if not quality.is_file():
+    if not (quality := Path(adapter_place(str(params.adapter)), QUALITY)).is_file():
         return
-    base = json.loads(quality.read_text(encoding="utf-8"))["base"]
+    try:
+        base = json.loads(quality.read_text(encoding="utf-8"))["base"]
+    except (ValueError, LookupError, TypeError):
+        raise _adapter_not_loaded(str(params.adapter), f"its {QUALITY} is damaged") from None
     if base["weights"] != weights_digest(params):
         raise RefusedError(
             f'The adapter "{params.adapter}" was tuned on {base["model"]} with weights of the digest '
