@@ -189,6 +189,17 @@ def test_groups_that_no_step_takes_are_no_examples(adapter: EnvAdapter, monkeypa
     figures: dict[str, float] = {}
     learner._tune([], 0.0, figures, 0)
     assert figures["examples"] == 18, "six steps of three"
+    assert "policy" in figures
+
+
+def test_a_round_without_examples_has_no_loss(adapter: EnvAdapter) -> None:
+    learner, envs = begun(adapter, margin=100)
+    rollout, found = learner.rollout(envs), []
+    for _ in range(2):
+        learner.collect(envs, envs.reset(), rollout)
+        found.append(learner.learn(rollout))
+    assert "policy" in found[0], "the random round is imitated"
+    assert "policy" not in found[1], "a loss of 0 would look like the best one"
 
 
 def test_an_answer_that_cannot_be_read_is_worse_than_all_others_by_more_than_the_margin(

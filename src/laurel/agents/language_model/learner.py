@@ -214,14 +214,14 @@ class LanguageModelLearner(Learner):
             self._random = mean
             turns = self._imitated(scored)
             figures["examples"] = len(turns)
-            loss = tune(self.policy.local, "imitate", turns, self._tuning(), seed, self.params.processes)
+            figures["policy"] = tune(self.policy.local, "imitate", turns, self._tuning(), seed, self.params.processes)
         else:
             compared = pairs.below_all(self.memory.add(scored), lowest, margin)
-            loss = self._tune(compared, margin, figures, seed)
+            self._tune(compared, margin, figures, seed)
             self._idle = 0 if figures["examples"] else self._idle + 1
             if self._idle >= IDLE and not self._better_than_random(*mean):
                 raise self._stalled()
-        return {"policy": loss, "value": error, **figures}
+        return {"value": error, **figures}
 
     @staticmethod
     def _written(rows: Sequence[tuple[int, int, Proposal]], unread: int) -> dict[str, float]:
@@ -288,8 +288,8 @@ class LanguageModelLearner(Learner):
         following = self.params.gamma * value[1:] * ~rollout.terminated
         return (rollout.reward + following - value[:-1]).astype(np.float32)
 
-    def _tune(self, proposals: Sequence[Scored], margin: float, figures: dict[str, float], seed: int) -> float:
-        """Tune on proposals whose scores differ by more than the margin."""
+    def _tune(self, proposals: Sequence[Scored], margin: float, figures: dict[str, float], seed: int) -> None:
+        """Tune on proposals whose scores differ by more than the margin; without any there is no loss."""
         params, tuning = self.params, self._tuning()
         groups, skipped = pairs.grouped(proposals, params.proposals, self.rng)
         if skipped.alone > params.max_alone * skipped.of:
@@ -307,9 +307,9 @@ class LanguageModelLearner(Learner):
         figures["examples"] = len(rows)
         if rows and params.loss not in PAIRED:
             figures["examples"] -= len(rows) % step_of(rows, params.loss, tuning, params.processes)
-        loss = tune(self.policy.local, params.loss, rows, tuning, seed, params.processes) if rows else 0.0
+        if rows:
+            figures["policy"] = tune(self.policy.local, params.loss, rows, tuning, seed, params.processes)
         figures |= {"alone": skipped.alone, "alike": skipped.alike}
-        return loss
 
     def _better_than_random(self, mean: float, variance: float) -> bool:
         """Whether a round's mean return is shown to be above that of the random rounds: two standard errors."""
