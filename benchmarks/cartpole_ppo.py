@@ -130,7 +130,7 @@ def ours(seed: int) -> tuple["Clock", int]:
         observation = learner.collect(envs, observation, rollout)
         rollout.reward *= EXTRINSIC
         learner.learn(rollout)
-        steps += rollout.valid.size
+        steps += int(rollout.valid.sum())  # not the rows in which an environment only resets, as the peers count
         for reward, ended in zip(rollout.extrinsic, rollout.terminated | rollout.truncated, strict=True):
             running += reward
             reached = clock.reached(zip(np.flatnonzero(ended).tolist(), running[ended].tolist(), strict=True))

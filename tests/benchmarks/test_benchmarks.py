@@ -17,11 +17,15 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sayings import Sayings, rollout_of
 
 from laurel.agents.episodes import Episodes
 from laurel.evaluation.reward_curves import moving_average
+from laurel.evaluation.statistics import steps_to_threshold
 from tiny_project import REPOSITORY
 
 BENCHMARKS = REPOSITORY / "benchmarks"
@@ -157,6 +161,53 @@ def test_the_clock_takes_episodes_in_the_order_in_which_they_began(monkeypatch: 
         episodes.follow(rollout_of(np.zeros((1, 3)), extrinsic=reward, terminated=over))
         mean = episodes.figures(at_least=1)["return_mean"]
         assert clock.mean == pytest.approx(mean or 0.0, abs=1e-5)
+
+
+def test_steps_of_cartpole_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stable-Baselines3 has no rows in which an environment only resets."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "peers"))
+    script, reaching = importlib.import_module("cartpole_ppo"), importlib.import_module("reaching")
+    ends: list[int] = []
+    reached = reaching.Clock.reached
+
+    def counted(clock: Any, ended: Any) -> Any:
+        ended = [*ended]
+        ends.append(len(ended))
+        return reached(clock, ended)
+
+    monkeypatch.setattr(reaching.Clock, "reached", counted)
+    monkeypatch.setattr(script, "STEPS", 1)
+    _, steps = script.ours(0)
+    assert len(ends) == 32
+    assert sum(ends[:-1]) > 50
+    assert steps == 64 * 32 - sum(ends[:-1]), "after the end of an episode comes a row that resets"
+
+
+def test_steps_of_crafting_leave_out_rows_that_only_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = importlib.import_module("crafting_steps")
+    over = np.zeros(script.N_ENVS, np.bool_)
+    over[:3] = True
+
+    class Worlds:
+        def reset(self, seed: int) -> None:
+            pass
+
+        def step(self, _: Any) -> Any:
+            return None, None, over, ~over & False, {}
+
+    monkeypatch.setattr(script.gym, "make_vec", lambda *_, **__: Worlds())
+    monkeypatch.setattr(script.time, "perf_counter", iter((0.0, 2.0)).__next__)
+    assert script._rate(5) == (5 * script.N_ENVS - 4 * 3) / 2
+
+
+def test_steps_of_online_agents_are_those_that_a_report_compares_them_with(tmp_path: Path) -> None:
+    """A curve begins with means over fewer than 100 episodes."""
+    rows = [{"env_steps": 2048 * n, "window": 40 + 20 * n, "success_rate": 0.95 if n < 4 else n / 8} for n in range(9)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "curve.parquet")
+    script = importlib.import_module("online_annotation")
+    runs = pd.DataFrame(rows).assign(seed=0)
+    assert script.steps_to_threshold(tmp_path) == 2048 * 3
+    assert steps_to_threshold(runs, "success_rate", script.SOLVED)["per_seed"] == [2048 * 3]
 
 
 def _busy(seconds: float) -> None:
