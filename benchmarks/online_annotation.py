@@ -28,6 +28,8 @@ import pyarrow.parquet as pq
 import yaml
 from record import ONE_THREAD, about, command_line, load_average, write
 
+from laurel.agents.episodes import WINDOW
+
 ROOT = Path(__file__).resolve().parents[1]
 AT_MOST, SLOWER, MINUTES, QUESTIONS = 1.1, 1.05, 3.0, 500
 SOLVED = 0.9
@@ -184,9 +186,13 @@ def loading() -> float:
 
 
 def steps_to_threshold(agent: Path) -> float:
-    """Return the environment steps after which an agent had solved the task, infinite where it never did."""
-    rows = pq.read_table(agent / "curve.parquet", columns=["env_steps", "success_rate"]).to_pylist()
-    return next((row["env_steps"] for row in rows if (row["success_rate"] or 0) >= SOLVED), math.inf)
+    """Return the environment steps after which an agent had solved the task, infinite where it never did.
+
+    As reports do, it takes means over WINDOW episodes alone; a curve begins with means over fewer.
+    """
+    rows = pq.read_table(agent / "curve.parquet", columns=["env_steps", "window", "success_rate"]).to_pylist()
+    whole = (row for row in rows if row["window"] >= WINDOW)
+    return next((row["env_steps"] for row in whole if (row["success_rate"] or 0) >= SOLVED), math.inf)
 
 
 def pairs_of(agent: Path) -> set[tuple[str, str]]:
