@@ -141,10 +141,10 @@ def unlimited() -> None:
     }
     whole = [sum(each for (each,) in of.values()) for of in spent.values()]
     why = (
-        f"{share:.2f} of the bare client, which sends {IN_FLIGHT} requests at once from the start, and neither checks "
-        "nor "
-        "stores answers. Laurel stores each answer before it sends the next request, so that a killed run loses only "
-        f"requests in flight. The bare client takes {whole[1]:.0f} microseconds of a core per request, Laurel "
+        f"{share:.2f} of the bare client, which sends {IN_FLIGHT} requests at once from the start, and checks no "
+        "answers. Laurel hands each answer over before it sends the next request, so that it can be stored, and a "
+        "killed run loses only requests in flight; neither side stores answers here. The bare client takes "
+        f"{whole[1]:.0f} microseconds of a core per request, Laurel "
         f"{whole[0]:.0f}."
     )
     write(
