@@ -382,7 +382,7 @@ def test_a_link_to_itself(command: tuple[str, ...], project: Project, capsys: py
     (project.path / "loop").symlink_to("loop")
     params = ["--params", str(project.path / "params.yaml")] if "run" in command else []
     assert main([word.format(project.path / "loop") for word in command] + params) == 2
-    assert "loop: cannot be used (Too many levels of symbolic links)" in capsys.readouterr().err
+    assert re.search(r"loop: cannot be (used|written) \(Too many levels of symbolic links\)", capsys.readouterr().err)
 
 
 def test_why_a_command_fails_is_written_for_whoever_started_it(

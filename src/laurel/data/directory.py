@@ -28,7 +28,7 @@ from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import MANIFEST, RUN, checked_manifest, digest_directory
 from laurel.data.own_files import contents_named
 from laurel.data.ownership import check_replaceable
-from laurel.data.replacing import lock_of, recover, replace_directory
+from laurel.data.replacing import followed, lock_of, recover, replace_directory
 from laurel.data.usage import Spent, Usage, added, together
 from laurel.errors import DataError
 from laurel.machine import machine, today
@@ -215,13 +215,10 @@ def _digest_input(path: Path) -> str:
 
 def _followed(output: Path) -> Path:
     """Resolve an output that may be a symbolic link; raise DataError for a link to itself."""
-    if not output.is_symlink():
-        return output
-    with suppress(OSError, RuntimeError):
-        followed = output.resolve()
-        if not followed.is_symlink():  # since Python 3.13 a link to itself resolves to itself
-            return followed
-    raise DataError(f"{output}: is a symbolic link to itself. Choose another --output.")
+    try:
+        return followed(output)
+    except OSError:
+        raise DataError(f"{output}: is a symbolic link to itself. Choose another --output.") from None
 
 
 def _remove_half_written(partial: Path) -> None:

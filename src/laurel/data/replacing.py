@@ -60,11 +60,28 @@ def recover_killed(path: Path) -> None:
     A live writer holds its lock until both renames are done; this waits for it. Nothing is restored if the reader has
     no write permission.
     """
-    path = path.resolve() if path.is_symlink() else path
+    path = followed(path)
     for place in (*reversed(path.parents), path):
         if not place.exists() and previous_of(place).exists():
             with suppress(OSError, Timeout), FileLock(lock_of(place), timeout=LOCK_SECONDS):
                 recover(place)
+
+
+def followed(path: Path) -> Path:
+    """Return a path, or where it leads if it is a symbolic link.
+
+    Raises:
+        OSError: the link leads to itself.
+    """
+    if not path.is_symlink():
+        return path
+    try:
+        found = path.resolve()
+    except RuntimeError as error:  # before Python 3.13, where such a link resolves to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
+    if found.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return found
 
 
 def previous_of(place: Path) -> Path:
