@@ -9,12 +9,13 @@ import pytest
 from small_project import SMALL, lasting
 
 from laurel.data.json_file import write_json
-from laurel.data.manifest import digest_directory, read_manifest
+from laurel.data.manifest import RUN, digest_directory, read_manifest
 from laurel.errors import DataError
 from laurel.params import Params, parse_params
 from laurel.stages import merge_agents, train_agents
 from laurel.stages.merge_agents import Branch, branches
 from laurel.stages.pipeline import STAGE
+from laurel.training.checkpoint import read_run
 from tiny_project import Project, set_run_facts
 
 
@@ -78,6 +79,23 @@ def test_what_the_branches_took_is_added_up(direct: Project, tmp_path: Path) -> 
     merge(direct, shards, tmp_path / "merged")
     merged = read_manifest(tmp_path / "merged")
     assert merged["seconds"] // 1000 == merged["usage"]["calls"] / 2 == len(shards)
+
+
+def test_what_agents_asked_a_model_is_told_for_every_branch(direct: Project, tmp_path: Path) -> None:
+    shards = shards_of(direct.output("train-agents"), direct.params, tmp_path / "shards")
+    agents = [agent for path in shards for agent in sorted(path.glob("*/seed-*"))]
+    for agent in agents:
+        about = {"model": "tiny", "states": 4, "unread": 2, "calls": 6, "asker": str(agent)}
+        write_json(agent / RUN, {**read_run(agent), "accounts": {"hints": about}})
+    merge(direct, shards, tmp_path / "merged")
+    notes = read_manifest(tmp_path / "merged")["run_notes"]
+    assert len(notes) == len(agents) > 1
+    for agent in agents:
+        (note,) = (
+            note for note in notes if f"trained {agent.parent.name} {agent.name.replace('-', ' ')} asked" in note
+        )
+        assert "tiny for hints about 4 distinct states" in note
+        assert "2 states had no answer that could be read" in note
 
 
 def test_notes_stand_in_the_order_of_the_stage(direct: Project, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def run(
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
     from laurel.envs import adapter_for
-    from laurel.stages.training_notes import notes_on_arms, notes_on_training
+    from laurel.stages.training_notes import notes_on_arms, notes_on_questions, notes_on_training
     from laurel.tracking.agents import track_agents
     from laurel.tracking.judgements import log_asked
     from laurel.tracking.tracker import Tracker
@@ -132,6 +132,7 @@ def run(
         arms = list({arm.name: arm for arm, *_ in places}.values())
         of_all = [*notes_on_arms(arms, annotate, adapter), *notes, *notes_on_training(places)]
         out.notes += dict.fromkeys([*left_out, *of_all])
+        out.run_notes += notes_on_questions(places)
         out.counts = {
             "arms": len(arms),
             "seeds": len(seeds),
