@@ -10,14 +10,17 @@ import pytest
 import torch
 
 from laurel.agents import stacked_ppo
+from laurel.agents.actor import Advisor, View
 from laurel.agents.algorithms import initial_policy
+from laurel.agents.hints import Hints
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import PPO, OnPolicyRollout
 from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
+from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.params import EnvParams
-from laurel.params.algorithms import PPOParams
+from laurel.params.algorithms import HintsParams, PPOParams
 from laurel.seeding import generator
 
 torch.set_num_threads(1)
@@ -104,6 +107,35 @@ def test_non_episodic_returns_match_the_reference() -> None:
         losses[episodic] = one.learn(rollout)["value"]
         assert losses[episodic] == pytest.approx(reference.learn(rollout)["value"], rel=1e-4)
     assert losses[True] != pytest.approx(losses[False], rel=1e-2)
+
+
+class Uniform(Advisor):
+    """Prefers no action, and notes the squares that it is asked about."""
+
+    def __init__(self, squares: set[float]) -> None:
+        super().__init__(4)
+        self._squares = squares
+
+    def advise(self, view: View) -> FloatArray:
+        self._squares.update(view.packed[:, 0].tolist())
+        return np.zeros((len(view), self.n_actions), dtype=np.float32)
+
+
+def test_no_hint_is_asked_for_where_an_episode_ended_with_the_last_rollout() -> None:
+    learners, envs = make("FrozenLake-v1", range(2))
+    asked, acted = set[float](), set[float]()
+    for learner in learners:
+        learner.hints = Hints(Uniform(asked), HintsParams())
+    group, observations = PPOGroup(learners), [its.reset() for its in envs]
+    begins_anew = 0
+    for _ in range(20):
+        rollouts = [learner.rollout(its) for learner, its in zip(learners, envs, strict=True)]
+        observations = group.collect(envs, observations, rollouts)
+        for rollout in rollouts:
+            acted.update(rollout.observation[:-1][rollout.valid][:, 0].tolist())
+            begins_anew += int((~rollout.valid[0]).sum())
+    assert begins_anew
+    assert asked == acted
 
 
 def test_an_agent_without_data_is_unchanged() -> None:

@@ -21,7 +21,7 @@ from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import PPO, OnPolicyRollout, explained_variance, gae, minibatches, non_episodic_reward
 from laurel.agents.stacked import ACTOR, CRITIC, Pass, Stack, host
 from laurel.agents.stacked_update import Update, epoch, gaussian
-from laurel.arrays import Array, FloatArray
+from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.envs.joined import joined
 from laurel.envs.vector import VectorEnv
@@ -132,14 +132,16 @@ class PPOGroup(LearnerGroup):
         with joined(envs) as place:
             whole = self.learners[0].rollout(place)  # columns of all agents
             whole.observation[0] = np.concatenate(observations)
+            ended = np.concatenate([one.ended for one in envs])
             for t in range(n_steps):
                 whole.features[t] = place.adapter.features(whole.observation[t])
                 work.forward(self.stack.put(whole.features[t].reshape(n, n_envs, -1)))
                 outputs[t] = host(work.output)
                 if whole.hints is not None:
-                    self._hint(place.adapter, whole, t, outputs[t])
+                    self._hint(place.adapter, whole, t, outputs[t], ~ended)
                 action = self._draw(outputs[t], noise[t]).reshape(n * n_envs, *whole.action.shape[2:])
                 whole.record(t, action, place.step(action))
+                ended = whole.terminated[t] | whole.truncated[t]
         whole.features[-1] = place.adapter.features(whole.observation[-1])
         whole.reward[:] = whole.extrinsic
         whole.value[:] = self._values(whole.features.reshape(n_steps + 1, n, n_envs, -1))
@@ -154,12 +156,13 @@ class PPOGroup(LearnerGroup):
                     getattr(rollout, name)[:] = array[:, columns]
         return [rollout.observation[-1].copy() for rollout in rollouts]
 
-    def _hint(self, adapter: EnvAdapter, whole: OnPolicyRollout, t: int, output: Array) -> None:
-        """Add the hints of step t to the logits (S, A, N) for acting, and store them for the loss."""
+    def _hint(self, adapter: EnvAdapter, whole: OnPolicyRollout, t: int, output: Array, acting: BoolArray) -> None:
+        """Add the hints of step t to the logits (S, A, N) for acting, and store them for the loss; `acting` (S N,) as
+        in `View`.
+        """
         hints = [learner.hints for learner in self.learners if learner.hints is not None]
         assert whole.hints is not None
-        ended = whole.terminated[t - 1] | whole.truncated[t - 1] if t else np.zeros(len(whole.observation[t]), np.bool_)
-        whole.hints[t] = hints_of(hints, adapter, whole.observation[t], ~ended)
+        whole.hints[t] = hints_of(hints, adapter, whole.observation[t], acting)
         n, n_actions, n_envs = output.shape
         output += whole.hints[t].reshape(n, n_envs, n_actions).swapaxes(1, 2)
 
