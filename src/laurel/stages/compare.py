@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from laurel.data.captions import read_segments, read_vocabulary
 from laurel.data.directory import Output, output_directory
-from laurel.data.gold import GoldFile, Task
+from laurel.data.gold import GoldFile
 from laurel.data.json_file import write_json
 from laurel.data.lineage import read_inputs
 from laurel.data.parquet import write_table
@@ -26,11 +26,12 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, DataError, LaurelError
 from laurel.feedback.annotator import Judgement, judge, usage_of
+from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.estimate_grid import forecast, in_table
-from laurel.feedback.goals import goal_in_words
 from laurel.feedback.known_answers import Subject, by_gold, by_progress_of_segments
 from laurel.feedback.leaderboard import Entry, Row, leaderboard, markdown, title
+from laurel.feedback.references import task_of
 from laurel.llm.budget import Budget
 from laurel.params import Params
 from laurel.params.grid import Cell, load_grid
@@ -79,7 +80,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
             raise AnnotationError(f"All {len(cells)} judges failed. The first: {entries[0].failure}")
         rows = leaderboard(entries, subject.first_is_better)
         heading = about(subject, source)
-        out.notes += _notes(rows)
+        out.notes += [*_notes(rows), *_notes_on_goals(cells, entries, subject)]
         out.counts = {"cells": len(cells), "failed": sum(row["failure"] is not None for row in rows)}
         out.counts["pairs"] = len(subject.pairs)
         write_json(out.path / "leaderboard.json", {"about": heading, "rows": rows})
@@ -125,8 +126,7 @@ def known_answers(
         return subject, f"the hand-written progress of {adapter.env_id}"
     if not gold.exists():
         raise DataError(f"{gold}: no such file. Label some pairs with `laurel annotate review`, or leave out --gold.")
-    task = Task(adapter.env_id, goal_in_words(adapter, params.annotate.language_model.goal))
-    labels = GoldFile(gold, task)
+    labels = GoldFile(gold, task_of(params.annotate, adapter))
     uncertain = sum(one.chosen == "uncertain" and one.answer is not None for one in labels.labels.values())
     apart = f" (without {uncertain} of pairs that were chosen as uncertain)" if uncertain else ""
     subject = by_gold(adapter, labels, n, np.random.default_rng(seed), representative=True)
@@ -170,6 +170,17 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     if failed:
         notes.append("Judges that failed are left out of the comparison, not counted as wrong.")
     return notes + [f"{title(row)} failed: {' '.join(row['failure'].split())}" for row in failed]
+
+
+def _notes_on_goals(cells: Sequence[Cell], entries: Sequence[Entry], subject: Subject) -> list[str]:
+    """Return notes on judges that were asked about another goal than a person's labels are for."""
+    judged = [cell for cell, entry in zip(cells, entries, strict=True) if entry.failure is None and subject.goal]
+    goals = {cell.title: kind_of(cell.annotate).goal(subject.adapter) for cell in judged}
+    return [
+        f'{name} judged by the goal "{goal}", but the gold labels are for "{subject.goal}", so its figures say little.'
+        for name, goal in goals.items()
+        if goal != subject.goal
+    ]
 
 
 def _write_tables(out: Output, rows: Sequence[Row], entries: Sequence[Entry], subject: Subject) -> None:

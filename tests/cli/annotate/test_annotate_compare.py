@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Any
 
@@ -94,6 +95,24 @@ def test_compare_with_gold_labels(project: Project, capsys: pytest.CaptureFixtur
     assert [row["accuracy"] for row in read_json(project.path / "there" / "leaderboard.json")["rows"]] == [1.0, 0.0]
     assert main(["annotate", "compare", "--grid", asked, "--gold", "none.jsonl"]) == 2
     assert "laurel: none.jsonl: no such file." in capsys.readouterr().err
+
+
+def test_gold_labels_are_those_of_the_annotators_goal(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `annotate review` files them; judges of the grid with another goal are named."""
+    project.change({"annotate.annotator": "embedding", "annotate.embedding.goal": "Turn around all day."})
+    project.run("collect", "caption")
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n"))
+    assert main(["annotate", "review", "--gold", "gold.jsonl", "--preferences", "none"]) == 0
+    asked = grid(project, models=[{}, {"name": "other", "annotator": "scripted"}])
+    capsys.readouterr()
+    assert main(["annotate", "compare", "--grid", asked, "--gold", "gold.jsonl"]) == 0
+    said = capsys.readouterr().out
+    assert "on 2 pairs, by the gold labels in gold.jsonl." in said
+    assert said.count("so its figures say little") == 1
+    goal = adapter_for(project.params.env).goal
+    assert f'other judged by the goal "{goal}", but the gold labels are for "Turn around all day.", so' in said
 
 
 @pytest.mark.parametrize(
