@@ -206,6 +206,9 @@ def test_the_revision_is_a_digest_of_the_weights(chat: LocalChat, copied: Path, 
     assert Path(chat.identity.model).name == "llama"
     assert chat.identity.revision == weights_revision(copied)
     assert weights_revision(make_tiny_llama(tmp_path / "other", seed=1)) != weights_revision(copied)
+    for about_the_run in ("manifest.json", ".run.json", ".seconds.json"):  # the last is in MLflow's registry
+        (copied / about_the_run).write_text("{}")
+    assert weights_revision(copied) == chat.identity.revision
     (copied / "chat_template.jinja").write_text("another")
     assert weights_revision(copied) != chat.identity.revision
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.data.manifest import MANIFEST, RUN
+from laurel.data.manifest import MANIFEST
 from laurel.device import torch_device
 from laurel.errors import ParamsError, first_line
 from laurel.llm import smollm2
@@ -384,9 +384,9 @@ def _folder(params: HuggingFaceParams, **where: bool) -> Path:
 
 def _digest(folder: Path, suffixes: Set[str]) -> str:
     digest = hashlib.sha256()
-    # Laurel's own manifest says on which machine a model was written
-    files = (path for path in folder.iterdir() if path.suffix in suffixes and path.name not in (MANIFEST, RUN))
-    for path in sorted(path for path in files if path.is_file()):
+    # Laurel's own manifest and hidden files say on which machine a model was written, and in which time
+    theirs = (path for path in folder.iterdir() if path.name != MANIFEST and not path.name.startswith("."))
+    for path in sorted(path for path in theirs if path.suffix in suffixes and path.is_file()):
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:
