@@ -40,6 +40,7 @@ def report(
     steps: int = 1000,
     fewer: dict[str, int] | None = None,
     draws_tasks: bool = False,
+    pairs: int = 40,
     **changes: Any,
 ) -> Path:
     """Write what evaluate does of a report: each arm's seeds return about as much."""
@@ -69,10 +70,20 @@ def report(
     with output_directory(place, stage="evaluate", params={**PARAMS, **changes}) as out:
         results.to_parquet(out.path / "results.parquet")
         curves.to_csv(out.path / "curves.csv", index=False)
-        write_json(out.path / "metrics.json", {"schema": SCHEMA, "annotator": "embedding", **summary})
+        metrics = {"schema": SCHEMA, "annotator": "embedding", "annotation": {"pairs": pairs}, **summary}
+        write_json(out.path / "metrics.json", metrics)
         out.notes += [note] if note else []
         out.own_files = own_files or {}
     return place
+
+
+def test_a_judge_that_made_no_labels_is_not_said_to_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may have been asked about actions, outcomes or code."""
+    places = [report(tmp_path / name, {"preference": 0.1}, pairs=n) for name, n in (("a", 40), ("b", 0))]
+    assert main(["compare", *map(str, places), "-o", str(tmp_path / "compare.html")]) == 0
+    said = capsys.readouterr().out
+    assert f"A: {places[0]}, labels by embedding." in said
+    assert f"B: {places[1]}, answers by embedding." in said
 
 
 def test_arms_of_one_name_are_tested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -239,4 +239,7 @@ def _own_files(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
 
 
 def _judge(report: Report) -> str:
-    return f"labels by {report.metrics['annotator']}" if report.metrics["annotator"] else "no labels"
+    annotator = report.metrics["annotator"]
+    if not annotator:
+        return "no labels"
+    return f"{'labels' if report.metrics['annotation']['pairs'] else 'answers'} by {annotator}"
