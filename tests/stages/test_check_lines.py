@@ -329,4 +329,4 @@ def test_the_cost_of_a_reward_of_hints_says_when_it_is_asked(tmp_path: Path) -> 
         if line.startswith("train-reward llm_hints:")
     )
     assert "is asked about each distinct state once" in line
-    assert line.endswith("; while agents are trained")
+    assert line.endswith("; while agents are trained and evaluated")

@@ -95,7 +95,7 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
         """Estimate the cost per state from initial states of episodes."""
         advisor = self._advisor(adapter, context.annotate, context.key(self.settings))
         asked = advisor.estimate(initial_observations(context.env, adapter))
-        return f"{asked}; while agents are trained" if asked else asked  # the line names the stage train-reward
+        return f"{asked}; while agents are trained and evaluated" if asked else asked  # its stage would be train-reward
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         write_json(place / CONFIG, _config(context))
