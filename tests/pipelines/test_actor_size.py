@@ -12,6 +12,7 @@ from laurel.llm.actor_size import described, gigabytes_of, operations_of, size_o
 from laurel.params import parse_params
 from laurel.params.language_actor import LanguageActorParams
 from laurel.pipelines.estimate import estimate
+from laurel.stages.proposal_rounds import branches_beside
 from minimal_params import MINIMAL
 from tiny_project import REPOSITORY
 
@@ -44,7 +45,7 @@ def test_a_config_alone_says_what_training_takes(tmp_path: Path) -> None:
     content = {**MINIMAL, "env": {"id": "FrozenLake-v1"}, "arms": arms, "agent": {"steps": 10**6, "seeds": [0]}}
     params = parse_params(content, "params.yaml")
     spec = yaml.safe_load((REPOSITORY / "pipelines/pipeline.yaml").read_text())
-    shown = estimate(spec, params, 1, region=None)
+    shown = estimate(spec, params, branches_beside(params, "", 0), region=None)
     for name in arms:
         (line,) = [line for line in shown.splitlines() if line.startswith(f"{name}: ")]
         for part in ("7.24 billion", "42 million", "LoRA of rank 16", "a GPU such as", "hours per agent: "):
