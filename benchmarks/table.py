@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +50,21 @@ def speed() -> str:
     jax, compiled = of["cartpole_ppo_jax"]["value"]
     run = of["run_time"]
     both = run["peer_value"][0] / run["seconds"]["train-agents"]
+    cartpole, doorkey, bound, whole = (_cpu(of[name]) for name in ("cartpole_ppo", "doorkey_ppo", "limits", "run_time"))
     return (
-        f"**Speed**, on two cores: PPO solves CartPole in {of['cartpole_ppo']['value']:.2f} s, at "
+        f"**Speed**, on two cores: PPO solves CartPole in {of['cartpole_ppo']['value']:.2f} s ({cartpole}), at "
         f"{of['cartpole_ppo_sb3']['value']:.0f} times the steps per second of Stable-Baselines3 and {jax:.1f} times "
         f"those of a JAX loop\nwith its compilation ({compiled:.1f} times without), each with its own settings. In "
         f"DoorKey with a reward per caption it is {of['doorkey_ppo']['value']:.0f} times as fast as "
-        f"Stable-Baselines3,\nand reaches {of['limits']['value'][0]:.0%} of the bound that matrix products and "
-        f"environments set for one core; `make run`, on both, {both:.0%}. [All figures, and missed "
-        "targets](benchmarks/README.md).\n"
+        f"Stable-Baselines3 ({doorkey}),\nand reaches {of['limits']['value'][0]:.0%} of the bound that matrix products "
+        f"and environments set for one core ({bound}); `make run`, on both, {both:.0%} ({whole}). [All figures, and "
+        "missed targets](benchmarks/README.md).\n"
     )
+
+
+def _cpu(record: Mapping[str, Any]) -> str:
+    """Return the maker and family of the processor, such as Intel Xeon."""
+    return " ".join(record["machine"].partition(" cores of ")[2].partition(",")[0].replace("(R)", "").split()[:2])
 
 
 def _records() -> list[dict[str, Any]]:
