@@ -161,7 +161,7 @@ class OnlineReward(Memoryless):
             return
         answers = np.array([row["p"] for row in usable], dtype=np.float64)
         if self._own.shuffled:
-            answers = answers[generator(self._seed, "shuffled", len(answers)).permutation(len(answers))]
+            answers = answers[growing_permutation(len(answers), self._seed)]
         self._fitted = len(usable)
         self._learned.fit(self._met.texts, self._met.ids, self._met.counts, usable, answers)
         self.threshold = self._learned.threshold
@@ -221,6 +221,20 @@ class OnlineReward(Memoryless):
             self._questions.follow(read_labels(place), steps)
         config = read_json(place / CONFIG)
         self._questions.ever_late = bool(config.get("late"))
+
+
+def growing_permutation(count: int, seed: int) -> IntArray:
+    """Return a random permutation (count,); with a larger `count`, each further entry changes at most one other.
+
+    So a control's wrong answers stay the same from one fit to the next, as the right ones of other arms do. It is the
+    Fisher-Yates shuffle, "inside out"; all permutations are equally likely.
+    """
+    order = np.arange(count)
+    draws = generator(seed, "shuffled").random(count)
+    for last, draw in enumerate(draws):
+        other = int(draw * (last + 1))
+        order[last], order[other] = order[other], last
+    return order
 
 
 class _Since:
