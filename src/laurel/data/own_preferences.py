@@ -16,7 +16,7 @@ from laurel.data.labels import write_labels
 from laurel.data.manifest import MANIFEST, read_manifest
 from laurel.data.motif import is_motif, read_motif
 from laurel.data.ownership import stage_of, would_be_lost
-from laurel.data.preference_rows import PreferenceRows
+from laurel.data.preference_rows import PreferenceRows, below
 from laurel.data.preferences import Pairs, read_pairs, read_preferences
 from laurel.data.row_files import read_file
 from laurel.errors import DataError
@@ -87,7 +87,7 @@ def import_rows(rows: PreferenceRows, output: Path) -> None:
     unknown = np.full(len(ids), -1, dtype=np.int64)
     met = np.bincount(members.reshape(-1), weights=np.repeat(counts, members.shape[1]), minlength=len(ids))
     vocabulary = Vocabulary(list(ids), met.astype(np.int64), unknown, unknown.astype(np.int32))
-    judged = [text if not prompt else f"{prompt}\n{text}" for prompt, text in numbers]
+    judged = [below(prompt, text) for prompt, text in numbers]
     note = f"These were imported ({rows.labels.annotator}); no environment's steps belong to them."
     with output_directory(output / CAPTIONS, stage="caption", params={PROMPTED: prompted}) as out:
         write_vocabulary(out.path, vocabulary)

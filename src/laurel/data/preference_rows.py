@@ -63,6 +63,11 @@ class Row:
         return self.p_first is not None and self.p_first != 0.5
 
 
+def below(prompt: str, text: str) -> str:
+    """Return a text as a judge reads it: below its prompt, if there is one."""
+    return f"{prompt}\n{text}" if prompt else text
+
+
 @dataclass(frozen=True)
 class PreferenceRows:
     """N rows, as columns."""
@@ -144,7 +149,7 @@ class PreferenceRows:
     def judged(self) -> tuple[list[str], list[str]]:
         """Return both sides as a judge compares them: below their prompt, if they have one."""
         first, second = (
-            [f"{prompt}\n{text}" if prompt else text for prompt, text in zip(self.prompts, side, strict=True)]
+            [below(prompt, text) for prompt, text in zip(self.prompts, side, strict=True)]
             for side in (self.first, self.second)
         )
         return first, second

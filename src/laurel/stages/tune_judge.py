@@ -82,12 +82,15 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
     with output_directory(output, stage=STAGE, params=used, inputs=inputs, resumable=True) as out:
         learned, tests = _subjects(params, labels, own, goal)
         ranked = [by_rank(task, labels.ranked_pairs, params.seed) for task in tasks]
+        counts: Counter[str] = Counter()
+        for one in learned:
+            counts[one.adapter.env_id] += len(one.pairs)
         local = load_model(settings)
         losses = _tune(local, [*learned, *ranked], question, tuning, params.seed, out)
         quality = {
             "base": {"model": settings.model, "weights": weights_digest(settings), "dtype": str(local.model.dtype)},
             "prompt": {"name": question.name, "digest": question.digest},
-            "learned": dict(sum((Counter({one.adapter.env_id: len(one.pairs)}) for one in learned), Counter())),
+            "learned": dict(counts),
             "ranked_texts": {"tasks": len(ranked), "pairs": sum(len(one.pairs) for one in ranked)},
             "labels": _source(labels),
             "loss": losses,
