@@ -1,4 +1,4 @@
-"""Types of NumPy arrays by dtype, whose shapes are given in docstrings; and actions in less memory."""
+"""Types of NumPy arrays by dtype (shapes are given in docstrings), and a compact copy of actions."""
 
 from __future__ import annotations
 

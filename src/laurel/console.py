@@ -7,7 +7,7 @@ from contextlib import suppress
 
 USAGE_ERROR = 2
 REASON_FILE = "LAUREL_REASON_FILE"
-"""Environment variable: a file for the message with which a command fails, besides standard error."""
+"""Environment variable with the path of a file to which a failing command also writes its error message."""
 NOT_READ = 141
 """Exit code of a command that was ended by SIGPIPE."""
 
@@ -19,7 +19,7 @@ def say(text: str) -> int:
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again when it exits
-        if isinstance(error, BrokenPipeError):  # the reader went away, e.g. `| head`
+        if isinstance(error, BrokenPipeError):  # the reader closed the pipe, e.g. `| head`
             return NOT_READ
         tell(f"laurel: standard output cannot be written ({error.strerror}).")
         return USAGE_ERROR
@@ -29,8 +29,8 @@ def say(text: str) -> int:
 def tell(text: str) -> None:
     """Write a message or an error to standard error.
 
-    It may quote a params file or a server, so control characters are escaped. On a terminal that was closed, nothing is
-    written.
+    Control characters are escaped, since the text may quote a params file or a server. Nothing is written to a closed
+    terminal.
     """
     lines = "\n".join(map(printable, text.split("\n")))
     with suppress(OSError):

@@ -65,7 +65,7 @@ class StageError(LaurelError):
     """A stage that ended with an error, which has been shown to the user.
 
     Args:
-        message: which stage, and how to go on.
+        message: which stage, and how to continue.
         reason: the stage's own message, as far as known.
     """
 

@@ -21,9 +21,9 @@ HANGUP = getattr(signal, "SIGHUP", None)
 PARENT = "LAUREL_PARENT"
 """Environment variable: the process id of the command that started this one and waits for it."""
 WATCHED_SECONDS = 0.5
-"""Pause before looking again whether it is there."""
+"""Interval between checks whether that process still runs."""
 REPEATED_SECONDS = 0.1
-"""Pause before a signal whose exception Python ignored is sent again."""
+"""Delay before resending a signal whose exception Python ignored."""
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def terminated_like_ctrl_c() -> Iterator[None]:
     def stop(number: int, _: object) -> None:
         if number == _stopping_signal():
             raise KeyboardInterrupt
-        signal.raise_signal(_stopping_signal())  # its present handler, such as asyncio's of Ctrl-C, handles this, too
+        signal.raise_signal(_stopping_signal())  # handled like Ctrl-C, also by asyncio
 
     stopping = [signal.SIGTERM]
     if HANGUP is not None and signal.getsignal(HANGUP) == signal.SIG_DFL:
@@ -79,11 +79,11 @@ def _repeated_if_ignored() -> Iterator[None]:
 
 
 def stop_with_parent(*, through_shell: bool = False) -> None:
-    """From now on, stop this process by SIGTERM once the process named by PARENT has ended: if that was killed, nobody
-    waits for this one, which would continue to pay for answers.
+    """From now on, stop this process by SIGTERM once the process named by PARENT has ended: if the parent was killed,
+    this process would otherwise continue to pay for answers that are not used.
 
     Args:
-        through_shell: whether that process has started a shell which started this one.
+        through_shell: whether the parent has started this process through a shell.
     """
     parent = os.environ.pop(PARENT, None)  # commands that this process starts have another parent
     if parent is None:
@@ -105,7 +105,7 @@ def stop_with_parent(*, through_shell: bool = False) -> None:
 
 
 def ignore_terminal() -> None:
-    """From now on ignore Ctrl-C and a closing terminal: whoever started this process ends it."""
+    """From now on ignore Ctrl-C and a closing terminal: the parent process ends this one."""
     for each in (signal.SIGINT, HANGUP):
         if each is not None:
             signal.signal(each, signal.SIG_IGN)
@@ -132,7 +132,7 @@ def stopped_by_sigterm() -> Iterator[None]:
 @contextmanager
 def ctrl_c_held_back() -> Iterator[None]:
     """Defer Ctrl-C until after the block. A process started in the block ignores it: its parent must end it."""
-    if threading.current_thread() is not threading.main_thread():  # the only one that gets signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
         yield
         return
     pressed: list[int] = []

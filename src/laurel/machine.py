@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 KERNELS = "OPENBLAS_CORETYPE"
-"""Environment variable by which OpenBLAS, NumPy's BLAS, takes the kernels of a CPU; read when NumPy is imported."""
+"""Environment variable that selects the CPU kernels of OpenBLAS, NumPy's BLAS; read when NumPy is imported."""
 COMMON = "Haswell"
 """Kernels for AVX2, which almost all x86-64 CPUs since 2013 have. OpenBLAS uses them on AMD's CPUs anyway."""
 
 
 def today() -> date:
-    """Return the date in UTC, so that one run does not show two."""
+    """Return the date in UTC, so that a run does not show two dates."""
     return datetime.now(UTC).date()
 
 

@@ -1,7 +1,7 @@
 """What a user permits a params file to do: send a key to a server, and keep answers outside the working directory.
 
-Params files are passed around, so a params file is not trusted with secrets or other folders. Permission comes from the
-user's environment or command line, and is passed to pipeline steps through the environment.
+Params files are passed around, so a params file alone may not send secrets or write to other folders. Permission comes
+from the user's environment or command line, and is passed to pipeline steps through the environment.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Plugins(Generic[T_co]):
         group: of entry points, e.g. "laurel.annotators".
         package: has a module for each built-in plug-in.
         attribute: name of the plug-in in its module; None: the noun in capitals.
-        called: whether a plug-in is a class or a function.
+        called: whether a plug-in must be callable: a class or a function.
         needs: attributes that another package's plug-in must have.
     """
 
@@ -148,7 +148,7 @@ class Plugins(Generic[T_co]):
 
 
 def blame(error: BaseException) -> PluginError | None:
-    """Return the error for an exception that another package's plug-in raised, None if none was involved."""
+    """Return the error for an exception that another package's plug-in raised; None if no plug-in was involved."""
     found, trace = None, error.__traceback__
     while trace is not None:
         code, module = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__", "")
@@ -164,7 +164,7 @@ def blame(error: BaseException) -> PluginError | None:
 
 
 def is_ours(kind: type) -> bool:
-    """Whether a class is one of Laurel's own, not of another package or a user's file."""
+    """Whether a class is Laurel's, rather than another package's or from a user's file."""
     return kind.__module__.startswith("laurel.")
 
 
@@ -172,7 +172,7 @@ def packages_of(names: Collection[str], *modules: str) -> dict[str, Path]:
     """Return the code of the other packages that add kinds of these names, without importing it.
 
     Args:
-        modules: whose packages count, too, if they add any kind.
+        modules: modules whose packages are included if they add a kind.
 
     Returns:
         Name of a package or module -> its folder or file. Of a namespace package, which has no `__init__.py`, it is

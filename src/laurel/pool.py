@@ -36,7 +36,7 @@ from laurel.plugins import blame
 from laurel.progress import Advance, Schedule
 
 POLL_SECONDS = 0.05
-"""How often jobs are asked for their progress; one that ends is noticed at once."""
+"""Interval in seconds at which the progress of jobs is polled; the end of a job is noticed at once."""
 DISK_FULL = errno.ENOSPC
 """Exit code of a job that found the disk full."""
 STOP_SECONDS = 10.0
@@ -310,7 +310,7 @@ def _signal(number: int) -> str:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent has ended, whatever it waits for; nothing would use its results."""
+    """End this process when its parent has ended, even while it waits: its results would not be used."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])
@@ -324,7 +324,7 @@ def _main(job: Job, sender: Connection) -> None:
     def report(message: int | tuple[str, str]) -> None:
         try:
             sender.send(message)
-        except BrokenPipeError:  # the parent is gone
+        except BrokenPipeError:  # the parent has ended
             os._exit(1)
 
     report(0)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 LINE_EVERY = 10.0
 """Seconds between two lines without a terminal."""
 A_WHILE = 60.0
-"""Seconds without any result after which a line no longer says that work has just begun."""
+"""Seconds without a result after which a line says so."""
 
 
 class Advance(Protocol):
@@ -212,7 +212,7 @@ class _Lines:
 
     def _write(self, *, ended: bool = False) -> None:
         seconds = time.monotonic() - self._started
-        if ended:  # also if less work was needed than announced
+        if ended:  # also if there were fewer units than announced
             rate = (self._done - self._free) / max(seconds, 1e-9)
             ending = f"{seconds:.0f} s"
         else:

@@ -23,5 +23,5 @@ def generator(seed: int, *names: str | int) -> np.random.Generator:
 
 
 def seed_folder(seed: int) -> str:
-    """Return the name of the folder with what belongs to a seed, such as an agent or a reward of its own."""
+    """Return the name of the folder with the files of a seed, such as its agent or its own reward."""
     return f"seed-{seed}"

@@ -14,7 +14,7 @@ COPIES = Path(".dvc", "tmp", "exps")
 
 def lasting(path: Path) -> Path:
     """Return a path; within DVC's copy of a project, the same path in the project itself."""
-    if not (project := os.environ.get("DVC_ROOT")):  # DVC sets it for the commands that it runs
+    if not (project := os.environ.get("DVC_ROOT")):  # DVC sets this variable for the commands that it runs
         return path
     copies = Path(project).resolve() / COPIES
     place = path.resolve()

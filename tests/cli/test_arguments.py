@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laurel.cli.app import _parser
-from laurel.cli.command import TOLD, log_warnings, number, whole
+from laurel.cli.command import LOGGED, log_warnings, number, whole
 from laurel.console import aligned
 
 
@@ -65,7 +65,7 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 
 def test_a_warning_is_logged_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The check of a run and the stage look at the same environment; stages silence the logger of environments."""
-    monkeypatch.setenv(TOLD, "")
+    monkeypatch.setenv(LOGGED, "")
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own, beside which none is added
     log_warnings()
     for _ in range(2):

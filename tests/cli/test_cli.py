@@ -261,7 +261,7 @@ def test_an_output_without_rights(refused: Refused, project: Project) -> None:
 def test_debug_shows_the_traceback(project: Project) -> None:
     plain = project.laurel("collect", "--params", "none.yaml")
     assert (plain.returncode, plain.stdout) == (2, "")
-    assert plain.stderr == "laurel: none.yaml: no such file. laurel init makes a project that has one.\n"
+    assert plain.stderr == "laurel: none.yaml: no such file. laurel init creates a project with a params file.\n"
     debug = project.laurel("collect", "--params", "none.yaml", "--debug")
     assert debug.returncode == 1
     assert "Traceback" in debug.stderr

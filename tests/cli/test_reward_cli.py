@@ -18,7 +18,7 @@ def test_an_option_of_tuning_is_not_ignored_where_only_a_head_is_trained(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["reward", "fit", str(tmp_path / "rows.jsonl"), option, "1", "--output", str(tmp_path / "reward")]) == 2
-    assert f"{option} is of --train all. Add that, or leave {option} out." in capsys.readouterr().err
+    assert f"{option} only applies to --train all. Add --train all, or leave {option} out." in capsys.readouterr().err
 
 
 def test_options_of_tuning_that_are_left_out_have_their_defaults(

@@ -40,5 +40,5 @@ def _compare(options: argparse.Namespace) -> str:
     log_warnings()
     params = load_params(options.params)
     configure(options.params.parent)
-    told = compare.run(params, options.captions, options.grid, options.output, gold=options.gold)
-    return f"{told}\nleaderboard: {options.output / 'leaderboard.md'}\n"
+    leaderboard = compare.run(params, options.captions, options.grid, options.output, gold=options.gold)
+    return f"{leaderboard}\nleaderboard: {options.output / 'leaderboard.md'}\n"

@@ -26,11 +26,11 @@ def add(actions: Commands) -> None:
     labels, how = Labels((), ()), Tuning()
     tuning.add_argument("--model", metavar="NAME", help="default: annotate.huggingface.model")
     tuning.add_argument(
-        "--env", nargs="+", default=[], metavar="ID", help="learn from the hand-written progress of these environments"
+        "--env", nargs="+", default=[], metavar="ID", help="train on the hand-written progress of these environments"
     )
-    tuning.add_argument("--gold", type=Path, metavar="FILE", help="learn from gold labels for the params' environment")
+    tuning.add_argument("--gold", type=Path, metavar="FILE", help="train on gold labels for the params' environment")
     tuning.add_argument(
-        "--preferences", type=Path, metavar="DIR", help="learn from another judge's labels, about --captions"
+        "--preferences", type=Path, metavar="DIR", help="train on another judge's labels of the captions in --captions"
     )
     tuning.add_argument(
         "--ranked-texts",
@@ -38,7 +38,7 @@ def add(actions: Commands) -> None:
         nargs="?",
         const=True,
         metavar="FILE",
-        help="learn from tasks in words whose texts are ranked by hand: a YAML file's, or those that come with Laurel",
+        help="train on tasks whose texts are ranked by hand: from a YAML file, or those that come with Laurel",
     )
     add_input(tuning, "captions", of_parent=True)
     tuning.add_argument("--held-out", nargs="+", default=[], metavar="ID", help="test with these environments")
@@ -59,7 +59,7 @@ def add(actions: Commands) -> None:
         metavar="R",
         help=f"Adam's; default: {how.learning_rate:g}",
     )
-    count("--batches", how.batches, "batches per step, of an environment or a task each")
+    count("--batches", how.batches, "batches per gradient step, each of one environment or task")
     add_output(tuning, OUTPUT)
     tuning.set_defaults(run=lambda options: say(_tune(options)), again="Run it again to resume after the last pass.")
 

@@ -1,4 +1,4 @@
-"""The `laurel` command: arguments in, a stage out. Imports nothing heavy before a stage is to run."""
+"""The `laurel` command: parses the arguments and runs a stage. Imports nothing heavy before a stage runs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
         raise SystemExit(say("") or end.code) from None  # argparse has printed, but not yet written
-    except BrokenPipeError:  # or it has written, and the reader went away: PYTHONUNBUFFERED is set
+    except BrokenPipeError:  # or it has written, and the reader closed the pipe: PYTHONUNBUFFERED is set
         raise SystemExit(say("\n")) from None
     take_permissions(options)
     try:
@@ -97,14 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         tell(f"laurel: stopped. {getattr(options, 'again', AGAIN)}")
         return INTERRUPTED
-    except Exception as error:  # whatever it is, it is raised on
+    except Exception as error:  # any exception is raised again
         # its text may be anything and stays on the terminal, since pages show reasons
         _write_reason(f"an unexpected {type(error).__name__}, whose traceback was printed")
         raise
 
 
 def _failed(message: str) -> int:
-    """Tell the user why a command fails, and whoever started it; return the exit code."""
+    """Report why a command failed, to the user and to the process that started it; return the exit code."""
     tell(f"laurel: {message}")
     _write_reason(message)
     return USAGE_ERROR

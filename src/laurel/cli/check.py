@@ -9,7 +9,7 @@ from laurel.console import say, tell
 from laurel.stages.pipeline import STAGES
 
 USED = ("trajectories", "captions", "reward")
-"""Outputs that, if they exist, allow estimates of the annotator's cost and of what rewards can pay."""
+"""Outputs from which, if they exist, the annotator's cost and the possible sum of rewards are estimated."""
 
 
 def add(commands: Commands) -> None:
@@ -30,7 +30,7 @@ def _run(options: argparse.Namespace) -> int:
     log_warnings()
     params = load_params(options.params)
     gold = params.annotate.gold
-    missing = gold is not None and not gold.exists()  # it is about captions, which may not exist yet
+    missing = gold is not None and not gold.exists()  # gold labels refer to captions, which may not exist yet
     adapter = check_run(params, gold=not missing)
     if missing and params.judges:
         tell(

@@ -13,7 +13,7 @@ KINDS = {
     "tabular": ("Run the tabular agents on tasks whose best policy is known.", 100),
     "deep": ("Train the deep agents on CartPole, Pendulum and Catch; a few minutes.", 5),
 }
-"""What can be drawn -> how it is explained, and in how many runs."""
+"""Kind of figure -> its help text and the default number of runs."""
 
 
 def add(commands: Commands) -> None:

@@ -17,8 +17,8 @@ from laurel.permissions import add_permissions
 from laurel.stages.pipeline import PLACES
 
 MOST = 2**31 - 1
-TOLD = "LAUREL_TOLD"
-"""Environment variable: digests of the warnings that a command has logged, for the commands that it starts."""
+LOGGED = "LAUREL_LOGGED"
+"""Environment variable with the digests of the warnings logged so far; commands that this one starts read it."""
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """The parsers that commands are added to."""
@@ -71,17 +71,17 @@ def add_dry_run(action: argparse.ArgumentParser) -> None:
 
 
 def log_warnings() -> None:
-    """Log warnings to standard error, a line each, without duplicates from several parts of a command, or from the
-    commands that it starts.
+    """Log warnings to standard error, one line each; a warning that this command or its parent has logged before is
+    skipped.
     """
-    told = os.environ.get(TOLD, "").split()
+    logged = os.environ.get(LOGGED, "").split()
 
     def is_new(record: logging.LogRecord) -> bool:
         digest = hashlib.sha256(record.getMessage().encode("utf-8", "replace")).hexdigest()[:16]
-        if digest in told:
+        if digest in logged:
             return False
-        told.append(digest)
-        os.environ[TOLD] = " ".join(told)
+        logged.append(digest)
+        os.environ[LOGGED] = " ".join(logged)
         return True
 
     handler = logging.StreamHandler(sys.stderr)

@@ -11,7 +11,7 @@ from laurel.stages.pipeline import JUDGES
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    summary = "Write which judges the rewards of the arms need: DVC annotates again when that changes."
+    summary = "Write the judges that the arms need, so that DVC annotates again only when these change."
     judges = add_command(commands, "judges", summary, f"laurel judges --output {JUDGES}")
     add_params(judges)
     judges.add_argument("--output", type=Path, default=Path(JUDGES), metavar="FILE", help=f"default: {JUDGES}")

@@ -1,4 +1,4 @@
-"""The command `laurel language-model`: a chat model that needs no hub and no key."""
+"""The command `laurel language-model`: installs a chat model that needs no hub and no key."""
 
 from __future__ import annotations
 

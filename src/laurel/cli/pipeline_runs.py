@@ -196,10 +196,10 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
         *(backend.check_image(image, needs) for image, needs in submission.images.items()),
     )
     if options.schedule:
-        name = _told(backend.scheduled(body)) or backend.schedule(body)
+        name = _existing_schedule(backend.scheduled(body)) or backend.schedule(body)
         say(f"schedule: {name}\npage:     {place.page_of_schedule(name)} (pause or delete it there)\n")
         return 0
-    job = _going_on(options, backend, body) or backend.submit(body, job).rpartition("/")[2]
+    job = _active_run(options, backend, body) or backend.submit(body, job).rpartition("/")[2]
     return _submitted(options, backend, job, _named(job, place), place.page(job))
 
 
@@ -223,15 +223,15 @@ def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> i
     _tell_notes(backend.check_version())
     experiment = options.experiment or submission.params.tracking.experiment
     if options.schedule:
-        say(f"recurring run: {_told(backend.scheduled(body)) or backend.schedule(body, experiment)}\n")
+        say(f"recurring run: {_existing_schedule(backend.scheduled(body)) or backend.schedule(body, experiment)}\n")
         return 0
-    run = _going_on(options, backend, body) or backend.submit(body, experiment)
+    run = _active_run(options, backend, body) or backend.submit(body, experiment)
     namespace = f" --namespace {options.namespace}" if options.namespace else ""
     return _submitted(options, backend, run, f"{run} --host {options.host}{namespace}", backend.page(run))
 
 
-def _going_on(options: argparse.Namespace, backend: Any, body: dict[str, Any]) -> str | None:
-    """Return the run that another attempt at the same request has started, if it is still active."""
+def _active_run(options: argparse.Namespace, backend: Any, body: dict[str, Any]) -> str | None:
+    """Return the run that an earlier submission of the same request has started, if it is still active."""
     if options.again or not (run := backend.running(body)):
         return None
     tell(
@@ -241,8 +241,8 @@ def _going_on(options: argparse.Namespace, backend: Any, body: dict[str, Any]) -
     return str(run)
 
 
-def _told(schedule: str | None) -> str | None:
-    """Tell the user that a schedule of the same request is there already, if it is."""
+def _existing_schedule(schedule: str | None) -> str | None:
+    """Return an existing schedule of the same request, if there is one, and tell the user."""
     if schedule:
         tell("note: this request was sent before and its schedule is still active, so no second one is made.")
     return schedule
@@ -274,7 +274,7 @@ def _dry_run(
 
 
 def _shortened(body: Any, spec: Any, summary: Any) -> Any:
-    """Replace the pipeline's specification, wherever it stands in the request."""
+    """Replace the pipeline's specification anywhere in the request."""
     if body is spec:
         return summary
     return {key: _shortened(value, spec, summary) for key, value in body.items()} if isinstance(body, dict) else body
@@ -284,7 +284,7 @@ def _submitted(options: argparse.Namespace, backend: Backend, job: str, where: s
     """Print what was started, and how to follow and cancel it."""
     again, stop = _commands(where)
     say(f"job:    {job}\npage:   {page}\nfollow: {again} --wait\ncancel: {stop}\n")
-    with _leaving_the_run_alone(where):
+    with _run_continues(where):
         return _follow(options, backend, job) if options.wait else 0
 
 
@@ -293,15 +293,15 @@ def _commands(where: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _leaving_the_run_alone(where: str) -> Iterator[None]:
-    """Tell the user that the run continues when Ctrl-C or a lost connection ends the following."""
+def _run_continues(where: str) -> Iterator[None]:
+    """If Ctrl-C or a lost connection ends the block, tell the user that the run continues."""
     again, stop = _commands(where)
     try:
         yield
     except KeyboardInterrupt:
         tell(f"laurel: the run continues. Follow it: {again} --wait\n        Cancel it: {stop}")
         raise SystemExit(INTERRUPTED) from None
-    except LaurelError as error:  # following failed, the run did not
+    except LaurelError as error:  # only the connection failed, not the run
         raise LaurelError(f"{error} The run continues. Follow it: {again} --wait") from None
 
 
@@ -316,7 +316,7 @@ def _follow(options: argparse.Namespace, backend: Backend, job: str) -> int:
 def _status(options: argparse.Namespace) -> int:
     backend, where = _connect(options)
     if options.wait:
-        with _leaving_the_run_alone(where):
+        with _run_continues(where):
             return _follow(options, backend, options.job)
     say("\n".join(backend.look(options.job).summary()) + "\n")
     return 0

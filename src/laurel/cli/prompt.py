@@ -48,7 +48,7 @@ def _list() -> str:
     from laurel.feedback.question import QUESTIONS
 
     kinds = {kind: QUESTIONS.load(kind, "question") for kind in QUESTIONS.kinds()}
-    ordered = sorted(kinds.values(), key=lambda kind: kind.form.kind != "pair")  # which are named without their kind
+    ordered = sorted(kinds.values(), key=lambda kind: kind.form.kind != "pair")  # pairs have no kind in their names
     prompts = [kind.load_prompt(name) for kind in ordered for name in kind.form.packaged]
     width = max(len(prompt.label) for prompt in prompts)
     lines = []
@@ -102,7 +102,7 @@ def _question(options: argparse.Namespace, params: Params, adapter: EnvAdapter) 
         else:
             names, _ = action_names(adapter, "prompt")
         loaded = kind.load_for(name, names)
-        return kind(loaded, adapter, names, options.goal), state, "what an episode begins with"
+        return kind(loaded, adapter, names, options.goal), state, "the beginning of an episode"
     first, second, source = _captions(options.captions, adapter)
     asked = kind(kind.load_prompt(name), adapter, options.goal)
     item = asked.example(first, second)

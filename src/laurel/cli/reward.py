@@ -69,7 +69,7 @@ def add(commands: Commands) -> None:
         "--host", default="127.0.0.1", metavar="HOST", help="default: 127.0.0.1, reachable only from this machine"
     )
     serve.add_argument("--port", type=whole(0, 65535), default=8000, metavar="N", help="0: a free one; default: 8000")
-    serve.set_defaults(run=_serve, again="Start it again to serve on.")
+    serve.set_defaults(run=_serve, again="Run the same command again to restart the server.")
 
 
 def _fit(options: argparse.Namespace) -> int:
@@ -81,7 +81,9 @@ def _fit(options: argparse.Namespace) -> int:
         field = name[2:].replace("-", "_")
         given = getattr(options, field)
         if given is not None and options.train != "all":
-            raise ParamsError(f"laurel reward fit: {name} is of --train all. Add that, or leave {name} out.")
+            raise ParamsError(
+                f"laurel reward fit: {name} only applies to --train all. Add --train all, or leave {name} out."
+            )
         how[field] = default if given is None else given
     tuning = Tuning(**how) if options.train == "all" else None
     return say(run(options.rows, options.output, model=options.model, tuning=tuning, seed=options.seed))
@@ -106,7 +108,7 @@ def _score(options: argparse.Namespace) -> int:
         content = content.removeprefix("\ufeff")
         texts = [line for line in content.split("\n") if line.strip()]  # splitlines also divides at U+2028 and the like
     for text in texts:
-        if text != text.encode(errors="ignore").decode():  # bytes of a command line that are no text
+        if text != text.encode(errors="ignore").decode():  # bytes of the command line that are not valid text
             raise DataError(f'laurel reward score: "{printable(text)}" is not text in UTF-8.')
     scores = TextReward.load(options.reward).score(texts)
     return say("".join(f"{score:+.4f}  {printable(text)}\n" for score, text in zip(scores, texts, strict=True)))
@@ -118,7 +120,7 @@ def _serve(options: argparse.Namespace) -> int:
     from laurel.rewards.text_server import ScoreServer
 
     reward = TextReward.load(options.reward)
-    reward.score(["ready"])  # loads the model before anyone waits for it
+    reward.score(["ready"])  # loads the model before the first request
     with ScoreServer((options.host, options.port), reward) as server:
         say(f"{server.url}/score\n")
         if not is_loopback(options.host):

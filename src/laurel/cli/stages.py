@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
     stage: Stage = options.stage
     params = load_params(options.params)
     configure(options.params.parent)
-    check_run(params, stage.name, gold=stage.name == "annotate")  # they are about captions, which exist by then
+    check_run(params, stage.name, gold=stage.name == "annotate")  # gold labels refer to captions, which exist by then
     if stage is STAGES[0]:  # before anything is done
         for sentence in missing_keys(params):
             tell(f"{stage.name}: {sentence}")

@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace) -> str:
     configure(options.params.parent)
     search = search_of(options)
     check_search(params, sweep_of(params, search))
-    told = tune.run(
+    summary = tune.run(
         params,
         **{name: getattr(options, name) for name in INPUTS},
         output=options.output,
@@ -60,4 +60,4 @@ def _run(options: argparse.Namespace) -> str:
         text=options.params.read_text(encoding="utf-8"),
         workers=options.workers,
     )
-    return f"{told}\n"
+    return f"{summary}\n"

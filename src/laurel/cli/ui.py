@@ -22,7 +22,7 @@ VIEW = "laurel-arms"
 VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
 """Tag of an experiment in which MLflow's pages look for a view of that name."""
 AGENTS = "tags.arm LIKE '%' AND tags.seed LIKE '%'"
-"""MLflow's filter for runs of agents: runs of stages and of a search's trials have no such pair of tags."""
+"""MLflow's filter for runs of agents: runs of stages and trials lack one of these tags."""
 
 
 def add(commands: Commands) -> None:
@@ -58,7 +58,7 @@ def _ui(options: argparse.Namespace) -> int:
 def _check_port(port: int) -> None:
     """Raise LaurelError where another program uses the port, or where the port may not be used."""
     with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: a port just left is free
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the server: a port just released is free
         try:
             one.bind((HOST, port))
         except OSError as error:
@@ -114,7 +114,8 @@ def _prepare(experiment: str) -> str | None:
 def view() -> dict[str, Any]:
     """Return the view of arms as MLflow's pages keep one: agents' runs, grouped by arm, environment and training.
 
-    An experiment has the agents of every run of a project, and an average over different parameters means nothing.
+    The grouping is needed because an experiment holds the agents of all runs of a project, and averages over different
+    parameters are meaningless.
     """
     from laurel.tracking.run import TRAINING
 
