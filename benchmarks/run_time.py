@@ -31,7 +31,7 @@ WAYS, WITHIN = (0.1, 0.3, 0.5), 0.2
 """Shares of the steps at which the estimate of the remaining time is checked, and its tolerance."""
 UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
 """If set, each process of a stage compiles all of Laurel's modules; removed here, since users do not set it."""
-TOLD = re.compile(r"train-agents: ([\d,]+)/([\d,]+) steps \(.*, (\d+) s left\)")
+PROGRESS = re.compile(r"train-agents: ([\d,]+)/([\d,]+) steps \(.*, (\d+) s left\)")
 DONE = re.compile(r"train-agents: ([\d,]+)/\1 steps \(.*, \d+ s\)")
 IMPORTS, MLFLOW = {"imports": ("importlib", set[str]())}, {"MLflow": ("laurel/tracking/", set[str]())}
 WAITING = {"the live page and MLflow, beside them": ("laurel/pool.py", {"run_jobs"})}
@@ -120,7 +120,7 @@ def time_left(lines: list[Line]) -> dict[str, Any]:
     looks = []
     for way in WAYS:
         for when, line in lines:
-            if found := TOLD.match(line):
+            if found := PROGRESS.match(line):
                 done, of = (int(number.replace(",", "")) for number in found.groups()[:2])
                 if done >= way * of:
                     looks.append((done / of, float(found[3]), ended - when))

@@ -234,7 +234,7 @@ def test_agents_trained_on_another_reward_are_refused(project: Project) -> None:
     manifest = project.output("train-reward") / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"max_epochs": 2', '"max_epochs": 30'))
     project.change({"rewards.preference.max_epochs": 30})
-    with pytest.raises(DataError, match=r"agents: was made from other reward than .*Run laurel train-agents again\."):
+    with pytest.raises(DataError, match=r"agents: was not made from the reward in .*Run laurel train-agents again\."):
         project.run("evaluate")
 
 

@@ -141,10 +141,10 @@ def faulty(_: Any, body: dict[str, Any]) -> Any:
 
 REASONS = {
     ("failed", "refused with status 400: We say <b>no</b> to *** in request r_"),
-    ("unread", "it was cut off after as many tokens as it may have (max_tokens)"),
+    ("unread", "it was cut off at its token limit (max_tokens)"),
     ("unread", "it is empty"),
-    ("unread", "the server's filter held it back (content_filter)"),
-    ("unread", "it has no answer in the form that was asked for"),
+    ("unread", "the server's content filter withheld it (content_filter)"),
+    ("unread", "it has no answer in the requested form"),
 }
 
 

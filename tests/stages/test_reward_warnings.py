@@ -41,7 +41,7 @@ def said(
 ) -> str:
     ones, none = np.ones(10, np.float32), np.zeros(10, np.float32)
     table = PayTable(["a"] * 10, ones, none, np.ones(10, np.int64), threshold, **of)
-    stored = SimpleNamespace(settings={"preference": None}, table=lambda *_: table, whose=lambda *_: whose)
+    stored = SimpleNamespace(settings={"preference": None}, table=lambda *_: table, reward_owner=lambda *_: whose)
     monkeypatch.setattr(reward_warnings, "StoredRewards", SimpleNamespace(read=lambda _: stored))
     monkeypatch.setattr(reward_warnings, "read_trajectories", lambda _: iter([collected(*episodes)]))
     shaping = ShapingParams(intrinsic=intrinsic)

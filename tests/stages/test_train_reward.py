@@ -111,7 +111,7 @@ def test_preferences_of_other_captions(project: Project) -> None:
     project.change({"caption.segment_length": 1, "collect.steps": 2000})
     project.run("collect", "caption")
     with pytest.raises(
-        DataError, match=r"preferences: was made from other captions than .*Run laurel annotate again\."
+        DataError, match=r"preferences: was not made from the captions in .*Run laurel annotate again\."
     ):
         project.run("train-reward")
     project.run("annotate", "train-reward")
@@ -121,7 +121,7 @@ def test_captions_of_other_trajectories(project: Project) -> None:
     project.change({"collect.steps": 2000})
     project.run("collect")
     with pytest.raises(
-        DataError, match=r"captions: was made from other trajectories than .*Run laurel caption again\."
+        DataError, match=r"captions: was not made from the trajectories in .*Run laurel caption again\."
     ):
         project.run("train-reward")
 

@@ -21,7 +21,17 @@ from laurel.data.manifest import RUN
 from laurel.data.replacing import replace_directory
 from laurel.params.resolved_arms import Arm
 from laurel.tracking import agents as tracking_agents
-from laurel.tracking.agents import ADAPTER, NOTE, POINTS, STAGE, AgentRuns, asked_of, read_note, thinned, training_of
+from laurel.tracking.agents import (
+    ADAPTER,
+    NOTE,
+    POINTS,
+    STAGE,
+    AgentRuns,
+    judge_digests,
+    read_note,
+    thinned,
+    training_of,
+)
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from laurel.training.checkpoint import STATE
@@ -79,7 +89,7 @@ def test_groups_are_of_one_training() -> None:
         agent = {**PARAMS.agent.model_dump(), **changes.pop("agent", {})}
         params = make_params(arms={"one": {"reward": changes.pop("reward", None)}}, agent=agent, **changes)
         arm = params.resolved_arms["one"]
-        asked = asked_of(arm, params.rewards, params.annotate)
+        asked = judge_digests(arm, params.rewards, params.annotate)
         return training_of(params.seed, params.env, arm, {"reward": made_from, **asked})
 
     def judged(teacher: str) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def read_captions(path: Path) -> Iterator[IntArray]:
     if not shards:
         raise DataError(
             f"{path}: was imported, and has no captions of an environment's steps, which the rewards preference and "
-            "outcome need. Take the reward text, which learns from the pairs alone, or the run's own captions."
+            "outcome need. Use the reward text, which learns from the pairs alone, or the run's own captions."
         )
     for number in range(shards):
         table = read_table(_shard_path(path, number), CAPTIONS_SCHEMA, STAGE)

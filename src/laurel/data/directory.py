@@ -92,7 +92,7 @@ class Output:
             self.spent.note(self.seconds, self.usage)
 
     def use_soon(self, usage: Usage) -> None:
-        """Do the same for an amount that grows, without a note for each answer."""
+        """Do the same for a growing amount, without a note for each answer."""
         self.usage = usage
         if self.spent is not None:
             self.usage = together(self.spent.usage, usage)

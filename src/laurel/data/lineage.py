@@ -65,7 +65,7 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
             check_adapter(inputs[name], manifest, used["env"]["id"], used["env"]["kwargs"])
         for source, digest in manifest["inputs"].items():
             if source in manifests and digest != manifests[source]["digest"]:
-                raise DataError(f"{inputs[name]}: was made from other {source} than {inputs[source]} holds. {again}")
+                raise DataError(f"{inputs[name]}: was not made from the {source} in {inputs[source]}. {again}")
     return manifests
 
 

@@ -67,7 +67,7 @@ def packages_named(content: Any) -> dict[str, Path]:
 
     modules = []
     if isinstance(content, Mapping) and "env" in content and installed(ENTRY_POINTS):
-        with suppress(LaurelError):  # whoever makes the environment says what is wrong
+        with suppress(LaurelError):  # making the environment reports what is wrong
             modules.append(adapter_module(content["env"]["id"]))
     return packages_of(set(_texts(content)), *modules)
 

@@ -52,7 +52,7 @@ def read_own(preferences: Path, captions: Path) -> PreferenceRows:
     described = read_manifest(captions, "caption")
     if made_from not in (None, described["digest"]):
         raise DataError(
-            f"{preferences}: was made from other captions than {captions} holds. Name them with --captions."
+            f"{preferences}: was not made from the captions in {captions}. Name the right ones with --captions."
         )
     pairs, labels, segments = read_pairs(preferences), read_preferences(preferences), read_segments(captions)
     most = max(pairs.first.max(initial=-1), pairs.second.max(initial=-1))

@@ -67,8 +67,8 @@ def figures(quality: Mapping[str, Any]) -> list[Figure]:
         for name, (measure, unit, remark) in MEASURES.items()
         if "ci95" in quality.get(name, {})
     ]
-    for name, whose in REFERENCES.items():
-        found += _compared(quality.get(name, {}), whose, gates.get(f"{name}.agreement"))
+    for name, source in REFERENCES.items():
+        found += _compared(quality.get(name, {}), source, gates.get(f"{name}.agreement"))
     return found
 
 
@@ -81,16 +81,16 @@ def _allowed(gate: Mapping[str, Any] | None) -> str:
     return f"gate: {allowed}, {'passed' if gate['passed'] else 'not passed'}"
 
 
-def _compared(reference: Mapping[str, Any], whose: str, gate: Mapping[str, Any] | None) -> Iterator[Figure]:
+def _compared(reference: Mapping[str, Any], source: str, gate: Mapping[str, Any] | None) -> Iterator[Figure]:
     if "agreement" not in reference:
         return
-    yield _share(reference["agreement"], f"agreement with {whose}", "pairs", "random 50%", _allowed(gate))
+    yield _share(reference["agreement"], f"agreement with {source}", "pairs", "random 50%", _allowed(gate))
     if "brier" in reference:
         of, brier, error = (reference["agreement"]["of"], reference["brier"], reference["calibration_error"])
         remark = "uninformed 0.25"
-        yield Figure(f"Brier score against {whose}", brier, None, of, "pairs", remark)
+        yield Figure(f"Brier score against {source}", brier, None, of, "pairs", remark)
         remark = "calibrated 0"
-        yield Figure(f"calibration error against {whose}", error, None, of, "pairs", remark)
+        yield Figure(f"calibration error against {source}", error, None, of, "pairs", remark)
 
 
 def _share(rate: Mapping[str, Any], measure: str, unit: str, remark: str, gate: str) -> Figure:

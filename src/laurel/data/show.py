@@ -242,8 +242,8 @@ def _quality_lines(path: Path) -> list[str]:
         rows = [[f.measure, f.shown, f.shown_interval or None, f.of, f.remark] for f in shown]
         lines += [*_table(headers, rows), *(f"  {f.gate}: {f.measure}" for f in shown if f.gate)]
     for one in listed(quality.get("missing", ())):
-        whose = f"{one.annotator}: " if "by" in quality else ""
-        line = f"{whose}{one.what}, {times(one.answers)}: {one.reason}"
+        annotator = f"{one.annotator}: " if "by" in quality else ""
+        line = f"{annotator}{one.what}, {times(one.answers)}: {one.reason}"
         lines += textwrap.wrap(line, WIDTH - 2, initial_indent="  ", subsequent_indent="    ")
     return lines
 

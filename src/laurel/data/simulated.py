@@ -1,4 +1,4 @@
-"""Notes on labels that no language model gave: whoever writes, finds or shows one uses this module."""
+"""Notes on labels that no language model gave, for all code that writes, finds or shows such notes."""
 
 from __future__ import annotations
 

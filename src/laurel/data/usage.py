@@ -97,7 +97,7 @@ def together(stopped: Usage, now: Usage) -> Usage:
 
 
 def new_asker() -> str:
-    """Return an id for whoever asks from now on."""
+    """Return an id for a new asker."""
     return uuid4().hex
 
 
@@ -106,11 +106,11 @@ def by_asker(accounts: Iterable[Mapping[str, Any]]) -> dict[str, Usage]:
     return {one[ASKER]: {key: one[key] for key in RESOURCES if key in one} for one in accounts if ASKER in one}
 
 
-def gone_on(stopped: Mapping[str, Usage], now: Mapping[str, Usage]) -> dict[str, Usage]:
+def resumed_usage(stopped: Mapping[str, Usage], now: Mapping[str, Usage]) -> dict[str, Usage]:
     """Return the usage by asker of stopped processes and of the one that resumes their work; as in `together`, their
     answers that it finds in the store do not count as cached.
 
-    >>> gone_on({"a": {"calls": 20, "failures": 1}}, {"b": {"calls": 5, "cached": 30}})
+    >>> resumed_usage({"a": {"calls": 20, "failures": 1}}, {"b": {"calls": 5, "cached": 30}})
     {'a': {'calls': 20, 'failures': 1}, 'b': {'calls': 5, 'cached': 11}}
     """
     before = [usage for asker, usage in stopped.items() if asker not in now]
@@ -164,7 +164,7 @@ class UsageNote:
         """Note the usage of accounts, if anything was asked."""
         if usage := by_asker(accounts):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._file, gone_on(self._before(), usage))
+            write_json(self._file, resumed_usage(self._before(), usage))
 
     def write_if_due(self, accounts: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
         """Note it if the last note is NOTED_SECONDS old."""

@@ -14,7 +14,7 @@ Group = Literal["baseline", "ours", "control", "contender", "bound", "untrained"
 """Groups of arms that share a style in figures and are listed together. ours: the main arm and methods paid the same
 rewards; contender: other methods; untrained: actors that are neither trained nor methods."""
 DRAWS_TASKS = "draws_tasks"
-"""Key of arms in metrics.json, which only those have whose tasks a curriculum chose."""
+"""Key in metrics.json that marks arms whose tasks a curriculum chose; other arms lack it."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 

@@ -126,7 +126,7 @@ def moments(
             pay = calculator.pay(transition, np.array([[True]]), *ends)
             if scored := bool(pay.scored[0, 0]):
                 raw = float(pay.raw[0, 0])
-            if scored or pay.shaped[0, 0]:  # a potential also pays where it stays as it is
+            if scored or pay.shaped[0, 0]:  # a potential also pays a step that does not change it
                 paid = float(pay.shaped[0, 0])
         success = adapter.succeeded(np.array([total], np.float32), transition) if over else None
         yield Moment(

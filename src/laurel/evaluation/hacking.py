@@ -6,7 +6,7 @@ task's success, or the return where success has no meaning, falls; both by more 
 what fell has not recovered by the end of training. An arm is flagged where a quarter of its agents are.
 
 For a language model whose divergence from its base is known, a fall that lasts for LASTS tenths counts even if the
-return recovers: far from the base, the return of its texts also contains errors of whoever judges them (the
+return recovers: far from the base, the return of its texts also contains errors of their judge (the
 over-optimisation curve of Gao et al. 2022, arXiv 2210.10760, looks for the peak over the divergence).
 """
 
@@ -210,16 +210,16 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
             continue
         worth = weight.extrinsic * (results["return"][done].mean() - results["return"][failed].mean())
         more = results["shaped_reward"][failed].mean() - results["shaped_reward"][done].mean()
-        mend = "Give shaping.extrinsic a weight"
+        remedy = "Give shaping.extrinsic a weight"
         if worth > 0:
             below = f"shaping.intrinsic below {_rounded_down(worth / more):g} (it is {weight.intrinsic:g})"
-            mend = f"Set {below}, or shaping.form: potential"
+            remedy = f"Set {below}, or shaping.form: potential"
         elif hasattr(arm.agent.settings, "episodic"):
-            mend = f"Set agent.{arm.agent.algorithm}.episodic: false, or give shaping.extrinsic a weight"
+            remedy = f"Set agent.{arm.agent.algorithm}.episodic: false, or give shaping.extrinsic a weight"
         notes.append(
             f"{arm.name}: {failed.sum()} of {own.sum()} episodes do not {what}, and earn {number(paid[failed].mean())} "
             f"on average; episodes of any arm that do would earn {number(paid[done].mean())}. Each caption may have "
-            f"the right reward, but the sum over an episode misleads. {mend}."
+            f"the right reward, but the sum over an episode misleads. {remedy}."
         )
     return notes
 

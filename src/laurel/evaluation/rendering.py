@@ -38,7 +38,7 @@ def rendering(env: EnvParams, mode: Mode | None, *, headless: bool = True) -> It
 
     Args:
         mode: rgb_array (pictures), ansi (text) or None (nothing).
-        headless: let pygame draw without a display meanwhile, whatever display there is.
+        headless: let pygame draw without a display within the block, even if there is one.
 
     Raises:
         NotRenderedError: it does not render, or not so.

@@ -17,7 +17,7 @@ from laurel.errors import DataError
 from laurel.evaluation.style import drawing
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#C0609A", "#B07C00", "#4BA3D3", "#000000", "#7A7A7A")
-"""After Okabe and Ito (https://jfly.uni-koeln.de/color/), told apart with any colour vision."""
+"""After Okabe and Ito (https://jfly.uni-koeln.de/color/), distinguishable with any form of colour vision."""
 
 
 @dataclass(frozen=True, slots=True)

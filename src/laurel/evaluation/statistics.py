@@ -150,8 +150,8 @@ def estimate(scores: DoubleArray, low: float, high: float, *, draws: int, seed: 
     With fewer than four seeds nothing is trimmed, and the interquartile mean is the mean. It can hide one
     failing seed in four, so it is never shown without the mean.
 
-    A seed scores between `low` and `high`; if they are equal, all seeds of the run scored the same, nothing tells by
-    how much another one may differ, and the interval is None. `draws` and `seed` are of the interval.
+    A seed scores between `low` and `high`; if they are equal, all seeds of the run scored the same, the spread of
+    further seeds is unknown, and the interval is None. `draws` and `seed` are of the interval.
 
     >>> estimate(np.array([0.0, 4.0, 5.0, 6.0, 100.0]), 0.0, 100.0, draws=200, seed=0)["iqm"]
     5.0

@@ -47,8 +47,8 @@ class _GroupStyle:
     look: ArmStyle
 
 
-# colours after Okabe and Ito (https://jfly.uni-koeln.de/color/) and Tol (https://personal.sron.nl/~pault/), told apart
-# with any colour vision
+# colours after Okabe and Ito (https://jfly.uni-koeln.de/color/) and Tol (https://personal.sron.nl/~pault/),
+# distinguishable with any form of colour vision
 _GROUPS: Mapping[Group, _GroupStyle] = {
     "baseline": _GroupStyle(("#D55E00", "#882255", "#661100"), "solid", ArmStyle("", width=1.9, alpha=1.0, order=4)),
     "ours": _GroupStyle(
@@ -63,7 +63,7 @@ _MARKERS = ("None", "o", "s", "^", "D", "v")
 _STROKES = {
     "solid": "methods and the environment's own reward",
     "dashed": "controls and other methods that they are compared with",
-    "dash-dotted": "references that know more than a method may, such as hand-written progress",
+    "dash-dotted": "references with more information than a method may use, such as hand-written progress",
     "dotted": "agents that are not trained: their level on fresh episodes",
 }
 BAND = 0.18

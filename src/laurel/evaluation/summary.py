@@ -291,7 +291,7 @@ def legend(metrics: Mapping[str, Any]) -> str:
     ]
     if any(len(a["seeds"]) > 1 and a["return"]["mean"] is not None and not a["return"]["ci95"] for a in arms.values()):
         sentences.append(
-            "Returns have no interval, since they are all the same: nothing tells by how much another seed may differ."
+            "Returns have no interval, since they are all the same: the spread of further seeds is unknown."
         )
     if any(arm["solved"] for arm in arms.values()):
         sentences.append(

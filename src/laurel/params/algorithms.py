@@ -29,10 +29,10 @@ class Helper(NamedTuple):
 
 
 class LearnerParams(Section):
-    """Settings of whatever trains agents: of one of Laurel's algorithms, or of another library's."""
+    """Base class of the settings of a training algorithm, Laurel's or another library's."""
 
     pays: ClassVar[bool] = False
-    """Whether it pays agents itself, beside the rewards of their arm."""
+    """Whether the algorithm adds a reward of its own to those of the arm."""
     every_update: ClassVar[bool] = False
     """Whether updates are so slow that each is checkpointed when agent.checkpoint_steps is null."""
     searched: ClassVar[tuple[str, ...]] = ()
@@ -62,12 +62,12 @@ class LearnerParams(Section):
 
     @property
     def helpers(self) -> tuple[Helper, ...]:
-        """Both of them, as far as there are any."""
+        """The helper and the planner, if any."""
         return tuple(one for one in (self.helper, self.planner) if one is not None)
 
     @property
     def sampled_in(self) -> int:
-        """In how many shards an update is sampled; 1 for most algorithms."""
+        """Number of shards in which an update is sampled; 1 for most algorithms."""
         return int(getattr(self, "shards", 1))
 
 
@@ -196,7 +196,7 @@ class DQNParams(AlgorithmParams):
     """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     buffer_size: Count = 100_000
-    """Size of the replay buffer, in steps; those that only begin an episode take up room, too."""
+    """Size of the replay buffer, in steps, including those that only begin an episode."""
     learning_starts: Count = 1_000
     """Steps before the first round of learning; with a full replay buffer it starts earlier."""
     target_every: Count = 30

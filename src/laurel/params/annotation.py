@@ -72,7 +72,7 @@ class BudgetParams(Section):
 
     @property
     def ledger(self) -> Path | None:
-        """The file in which the processes of a stage note what they spend; None: this process is alone."""
+        """The file in which the processes of a stage record their spending; None: only this process spends."""
         return self._ledger
 
     def kept_in(self, ledger: Path | None) -> BudgetParams:
@@ -165,8 +165,8 @@ class ProbeParams(Section):
     min_score: Probability | None = None
     """Minimum share of correct answers; 0: ask and only report the score; null: do not ask."""
     success_questions: Annotated[int, Field(ge=0, le=1000)] = 16
-    """Maximum number of questions whether a caption of success at the task is better than another caption; 0: none.
-    Each adds one pair, which is asked first. gates.min_success_preferred sets the share that must be answered
+    """Maximum number of questions that ask whether a caption of success at the task is better than another caption; 0:
+    none. Each adds one pair, which is asked first. gates.min_success_preferred sets the share that must be answered
     correctly."""
 
 
@@ -179,7 +179,7 @@ class StopParams(Section):
     """accuracy: smaller gains count as none; rank: a correlation between successive rounds closer to 1 than this counts
     as no change."""
     patience: Count = 3
-    """Consecutive rounds without gain or change."""
+    """Number of consecutive rounds without gain or change after which annotation stops."""
     held_out: Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)] = 0.1
     """accuracy only: share of a round that is drawn uniformly for measuring accuracy; these pairs become labels,
     too."""

@@ -38,7 +38,7 @@ _ALLOWED = {
 """Pydantic's kinds of error -> what is allowed, in YAML's words."""
 
 
-def read_mapping(path: Path, start: str = "laurel init makes a project that has one.") -> dict[str, Any]:
+def read_mapping(path: Path, start: str = "laurel init creates a project with a params file.") -> dict[str, Any]:
     """Read the mapping that a YAML file holds.
 
     Args:
@@ -126,7 +126,7 @@ def sentence(source: str, model: type[BaseModel], item: Any) -> str:
         section = ".".join(map(str, loc[: -2 if loc[-1] == "[key]" else -1]))
         where = f" in {section}" if section else ""
         return printable(f"{source}: key {shown(value)}{where} must be text; write it in quotes.")
-    return printable(f"{source}: {key or 'it'} {_says(model, item)}")
+    return printable(f"{source}: {key or 'it'} {_problem(model, item)}")
 
 
 def refusal(loc: tuple[str | int, ...], says: str, value: Any) -> ValidationError:
@@ -141,7 +141,7 @@ def refusals(model: type[BaseModel], error: ValidationError, loc: tuple[str | in
         "params",
         [
             InitErrorDetails(
-                type=PydanticCustomError("value_error", "{error}", {"error": _says(model, item)}),
+                type=PydanticCustomError("value_error", "{error}", {"error": _problem(model, item)}),
                 loc=(*loc, *item["loc"]),
                 input=item["input"],
             )
@@ -150,7 +150,7 @@ def refusals(model: type[BaseModel], error: ValidationError, loc: tuple[str | in
     )
 
 
-def _says(model: type[BaseModel], item: Any) -> str:
+def _problem(model: type[BaseModel], item: Any) -> str:
     """Return the part of the message after the key."""
     loc, value = item["loc"], item["input"]
     match item["type"]:

@@ -193,7 +193,7 @@ class LanguageActorParams(TunedModelParams):
     def _beta_weighs_the_loss(self) -> LanguageActorParams:
         if self.beta == 0 and BETAS[self.loss] > 0:
             raise ValueError(
-                f"has beta 0, with which {self.loss} learns from no difference between answers: set it above 0, or "
+                f"has beta 0, with which {self.loss} ignores all differences between answers: set it above 0, or "
                 f"leave it out ({BETAS[self.loss]:g})."
             )
         return self

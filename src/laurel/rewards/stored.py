@@ -125,17 +125,17 @@ class StoredRewards:
         """Return the tag, in a registry, of a reward's version for an agent's seed; none where it has one label set."""
         return {"label_set": str(self.set_of_seed(name, seed))} if self.sets[name] > 1 else {}
 
-    def whose(self, names: Iterable[str], seeds: Sequence[int]) -> str:
-        """Say whose the rewards of the first of an arm's seeds are: a label set's, or that seed's; empty if all seeds
-        are paid the same.
+    def reward_owner(self, names: Iterable[str], seeds: Sequence[int]) -> str:
+        """Name the owner of the rewards of an arm's first seed, a label set or that seed; empty if all seeds are paid
+        the same.
         """
-        told = ""
+        owner = ""
         for name in names if len(seeds) > 1 else ():
             if self.seeds[name] is not None or isinstance(method_of(self.settings[name]), LearningMethod):
                 return f"seed {seeds[0]}"
             if len({self.set_of_seed(name, seed) for seed in seeds}) > 1:
-                told = f"label set {self.set_of_seed(name, seeds[0])}"
-        return told
+                owner = f"label set {self.set_of_seed(name, seeds[0])}"
+        return owner
 
     def _of_set(self, name: str, seed: int) -> Path:
         return set_of(self.path / name, self.set_of_seed(name, seed))

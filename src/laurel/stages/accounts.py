@@ -13,7 +13,7 @@ from laurel.data.asked import ASKED
 from laurel.data.directory import Output
 from laurel.data.json_file import read_json
 from laurel.data.simulated import simulated_labels_of
-from laurel.data.usage import ASKER, added, by_asker, gone_on, of_all
+from laurel.data.usage import ASKER, added, by_asker, of_all, resumed_usage
 from laurel.evaluation.formats import counted
 from laurel.evaluation.play import SCORING, Played, account_of, usage_note
 from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
@@ -105,7 +105,7 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
         account = read_json(file) if file.exists() else {}
         scoring = account.pop(SCORING, [])
         out.asked += account.pop(ASKED, [])
-        out.usage = added(out.usage, of_all([gone_on(of_stopped, by_asker([account, *scoring]))]))
+        out.usage = added(out.usage, of_all([resumed_usage(of_stopped, by_asker([account, *scoring]))]))
         account.pop(ASKER, None)
         if account:  # else only the reward that scores episodes asks
             sums = found.setdefault(arm.name, {})

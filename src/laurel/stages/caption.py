@@ -104,7 +104,9 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
 
 
 def _notes(env: EnvParams, caption: CaptionParams, adapter: EnvAdapter, counts: Mapping[str, Any]) -> list[str]:
-    """Return notes on what captions were made from, and on what has none."""
+    """Return notes on captions made from the observation space alone, on dropped segments, and on steps without
+    captions.
+    """
     notes = []
     if adapter.generic:
         notes.append(

@@ -147,9 +147,9 @@ def _left_over(params: Params) -> list[str]:
                 *([f"and {len(left) - MOST_SETS:,} more"] if left[MOST_SETS:] else []),
             ]
             which = f"label set{'s' * (len(left) > 1)} {', '.join(named)}"
-            whose = "" if judge == MAIN else f" of the judge {judge}"
+            of_judge = "" if judge == MAIN else f" of the judge {judge}"
             lines.append(
-                f"No agent learns from {which}{whose}: the agent with seed s learns from set s modulo {sets} "
+                f"No agent learns from {which}{of_judge}: the agent with seed s learns from set s modulo {sets} "
                 "(annotate.feedback_seeds). Choose other agent.seeds, or fewer sets."
             )
     return lines

@@ -167,9 +167,9 @@ class _Subject:
 
     @property
     def scored_by(self) -> str:
-        """Whose reward scores the episodes of all agents, as `StoredRewards.whose` says it."""
+        """Owner of the reward that scores the episodes of all agents, as `StoredRewards.reward_owner` names it."""
         watched = self.evaluation.watched
-        return self.stored.whose(watched.reward, watched.agent.seeds) if watched else ""
+        return self.stored.reward_owner(watched.reward, watched.agent.seeds) if watched else ""
 
     @property
     def judge(self) -> AnnotateParams:

@@ -86,8 +86,8 @@ def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str],
         )
         lines.append(("held out", f"agrees with {agreement} with a text that it was not trained on"))
         named = {"longer": "the longer text", "majority": "always the first or always the second"}
-        told = [f"{named[key]} {value:.1%}" for key, value in quality["baselines"].items() if value is not None]
-        lines.append(("", f"for comparison: {'; '.join(told)}"))
+        shares = [f"{named[key]} {value:.1%}" for key, value in quality["baselines"].items() if value is not None]
+        lines.append(("", f"for comparison: {'; '.join(shares)}"))
     lines += [("note", note) for note in notes]
     lines.append(("written", f'{output}; try: laurel reward score {output} "a text"'))
     return "\n".join(aligned(lines)) + "\n"

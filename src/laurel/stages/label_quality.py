@@ -113,11 +113,11 @@ def keep_missing(annotate: AnnotateParams, failures: Mapping[str, Mapping[str, i
     Args:
         failures: annotator -> reason -> number of missing answers.
     """
-    told = [Missing(name, FAILED, reason, n) for name, reasons in failures.items() for reason, n in reasons.items()]
+    missing = [Missing(name, FAILED, reason, n) for name, reasons in failures.items() for reason, n in reasons.items()]
     if annotate.keeps_responses:
         with ResponseStore(annotate.language_model.store) as store:
-            told += unreadable(unread_keys(out.path), store)
-    write_missing(out.path, told)
+            missing += unreadable(unread_keys(out.path), store)
+    write_missing(out.path, missing)
 
 
 def join_missing(shards: Sequence[Path], out: Output) -> None:

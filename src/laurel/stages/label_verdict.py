@@ -102,8 +102,8 @@ def _why(out: Output) -> str:
     missing = read_missing(out.path)
     if not missing:
         return ""
-    mend = f" {AGAIN}" if any(one.verdict == FAILED for one in missing) else ""
-    return f" Reasons: {most_frequent(missing).rstrip('.')}.{mend}"
+    advice = f" {AGAIN}" if any(one.verdict == FAILED for one in missing) else ""
+    return f" Reasons: {most_frequent(missing).rstrip('.')}.{advice}"
 
 
 def _unread(out: Output) -> str:

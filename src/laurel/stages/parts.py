@@ -30,7 +30,7 @@ def check_each_once(
             if key not in wanted:
                 raise DataError(f"{path}: holds {name(key)}, which these parameters do not ask for.")
             if key in found:
-                raise DataError(f"{path}: holds {name(key)}, as {found[key]} does: give only one of the two.")
+                raise DataError(f"{path}: holds {name(key)}, and so does {found[key]}: give only one of the two.")
             found[key] = path
     if missing := [name(key) for key in wanted if key not in found]:
         raise DataError(f"Missing: {', '.join(missing)}. Make what is missing, then merge again.")

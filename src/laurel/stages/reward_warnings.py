@@ -100,8 +100,8 @@ def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> lis
         )
         if table is None:
             continue
-        whose = stored.whose([name], arm.agent.seeds)
-        of_arm = f"{arm.name}, by the reward of {whose}" if whose else arm.name
+        owner = stored.reward_owner([name], arm.agent.seeds)
+        of_arm = f"{arm.name}, by the reward of {owner}" if owner else arm.name
         paid, task = np.maximum(table.rewards - table.threshold, 0), arm.shaping.extrinsic * highest
         best = f"the environment paid the best collected episode {task:.3g}"
         if table.of == "outcome":
@@ -151,8 +151,8 @@ def _to_look_at(
     for seed in range(LOOKED_AT):
         learned = watching(arm, context, adapter, evaluation.inputs, worst.seed)
         show = Performance(env, adapter, arm.name, actor, learned, 1, LOOKED_AT_STEPS, derive_seed(seed, "play"))
-        told = [moment for moment, _ in show.moments(None)]
-        paid, last = sum(moment.shaped or 0.0 for moment in told), told[-1]
+        moments = [moment for moment, _ in show.moments(None)]
+        paid, last = sum(moment.shaped or 0.0 for moment in moments), moments[-1]
         command = f"laurel play {arm.name} {worst.seed} --seed {seed}"
         played.append(Episode(command, paid, last.total, last.success, last.step))
         accounts += accounts_of(learned.reward if learned else None)

@@ -223,15 +223,15 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
         for run in runs.values()
     ]
     whole = [name for name, run in runs.items() if run.get(COUNTS_ALL)]
-    whose = "those of all language models that are asked"
+    counted_calls = "those of all language models that are asked"
     if len(whole) < len(runs):
         more = f" except in {', '.join(whole)}" if whole else ""
-        whose = f"those of annotators, without models that act or hint{more}"
+        counted_calls = f"those of annotators, without models that act or hint{more}"
     caption = (
         "Success rate on fresh episodes, or the return where an environment does not define success, and how many "
         "seeds solved the task. Steps are per agent; seconds are for the whole run, with all arms and seeds; calls and "
-        f"their cost are {whose}. Runs share the answers that are stored, so a run pays for what earlier ones did not "
-        "ask."
+        f"their cost are {counted_calls}. Runs share the answers that are stored, so a run pays for what earlier ones "
+        "did not ask."
     )
     return f"{markdown([*axes, *arms, *COSTS], rows)}\n\n{caption}"
 
@@ -267,8 +267,8 @@ def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
 def _calls(run: Mapping[str, Any]) -> str:
     """Describe the calls of all stages to language models."""
     calls, cost = run["calls"], _cost(run)
-    whose = "" if run.get(COUNTS_ALL) else " of annotators"
-    return f"{calls:,} model calls{whose} in all stages, {cost}. " if calls else ""
+    by_whom = "" if run.get(COUNTS_ALL) else " of annotators"
+    return f"{calls:,} model calls{by_whom} in all stages, {cost}. " if calls else ""
 
 
 def _cost(run: Mapping[str, Any], *, why: bool = True) -> str:

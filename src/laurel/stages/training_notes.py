@@ -31,7 +31,7 @@ from laurel.training.task import Agent
 FIGURES = [name for name in METRICS if name != "epsilon"]
 """Columns of a learning curve that are null until an algorithm has learned."""
 RESETS = 0.1
-"""Share of environment steps that begin a new episode from which on a note says so."""
+"""Minimum share of environment steps that begin a new episode for a note about it."""
 
 PAID_BY_REWARD = (
     "it is the same for all they met, or never above its threshold (shaping.quantile); `laurel show data/reward` "
@@ -44,7 +44,7 @@ PAID_BY_ANSWERS = (
 """Usual causes of a reward that never pays: one that was made before training, and one that was learned in training."""
 
 STILL = 1e-5
-"""Divergence of a policy in PPO's update below which it has not changed: a first update has some thousandths."""
+"""Value of `approx_kl` below which a policy counts as unchanged; a first update has a few thousandths."""
 
 
 def notes_on_arms(arms: Sequence[Arm], annotate: AnnotateParams, adapter: EnvAdapter) -> list[str]:
@@ -148,7 +148,7 @@ class _Trained:
 
 
 def notes_on_training(places: Sequence[Agent]) -> list[str]:
-    """Return notes on what agents met and did while they trained."""
+    """Return notes on what agents met and did during training."""
     trained = [_Trained.read(*place) for place in places]
     return [
         *_notes_on_unseen(trained),
@@ -244,7 +244,7 @@ def _notes_on_steps(trained: Sequence[_Trained]) -> list[str]:
 
 
 def _notes_on_resets(trained: Sequence[_Trained]) -> list[str]:
-    """Return a note on arms of whose steps many began a new episode: RESETS or more."""
+    """Return a note on arms in which a share of RESETS or more of the steps began a new episode."""
     found: dict[str, float] = {}
     for one in trained:
         if engine_of(one.arm.agent).resets_count:

@@ -178,8 +178,7 @@ def _subjects(params: Params, labels: Labels, own: EnvAdapter, goal: str | None)
             tell(f"{subject.adapter.env_id}: learns from {used:,} of {of:,} labels; --pairs {of} takes all.")
     if not learned and labels.ranked is None:
         raise ParamsError(
-            "There is nothing to learn from: name environments (--env), or give --gold, --preferences or "
-            "--ranked-texts."
+            "There is no training data: name environments (--env), or give --gold, --preferences or --ranked-texts."
         )
     for test in tests:
         for one in learned:

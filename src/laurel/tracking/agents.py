@@ -191,7 +191,7 @@ class AgentRuns:
 
     def _tags(self, agent: _Followed) -> dict[str, str]:
         sections = self.tracker.sections
-        asked = asked_of(agent.arm, sections["rewards"], sections["annotate"])
+        asked = judge_digests(agent.arm, sections["rewards"], sections["annotate"])
         training = training_of(sections["seed"], sections["env"], agent.arm, {**self._made_from, **asked})
         tags = {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role, TRAINING: training}
         own = annotators_of(agent.arm, sections["rewards"], sections["annotate"])
@@ -247,7 +247,7 @@ def training_of(run_seed: int, env: EnvParams, arm: Arm, made_from: Mapping[str,
     """Return the tag TRAINING of an arm's agents.
 
     Args:
-        made_from: digests of the stage's inputs that all branches of a run share, and what `asked_of` returns.
+        made_from: digests of the stage's inputs that all branches of a run share, and what `judge_digests` returns.
     """
     return digest_json([params_of(run_seed, env, arm, 0), dict(arm.reward), dict(made_from)])[:8]
 
@@ -260,10 +260,10 @@ def annotators_of(arm: Arm, rewards: Mapping[str, RewardParams], annotate: Annot
     return list(dict.fromkeys(annotate.of_judge(judge).annotator for judge in judges if judge is not None))
 
 
-def asked_of(arm: Arm, rewards: Mapping[str, RewardParams], annotate: AnnotateParams) -> dict[str, str]:
+def judge_digests(arm: Arm, rewards: Mapping[str, RewardParams], annotate: AnnotateParams) -> dict[str, str]:
     """Return judge -> a digest of its settings, of the judges that are asked while an arm's agents are trained.
 
-    Limits of what may be spent count where agents go on without a judge that has reached them.
+    Spending limits are included where agents continue without a judge that has reached them.
     """
     from laurel.agents.actors import judge_asked
 

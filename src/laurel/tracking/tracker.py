@@ -106,7 +106,7 @@ class Tracker:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Mark the stage's own work in the block of its run: an error there is the stage's, whatever its class."""
+        """Mark the stage's own work in the block of its run: an error there is the stage's, of any class."""
         self._at_work = True
         yield
         self._at_work = False  # stays set after an error, for the block of the run

@@ -29,7 +29,7 @@ from laurel.data.digests import digest_file
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import RUN
 from laurel.data.replacing import recover, replace_directory
-from laurel.data.usage import USAGE, Usage, UsageNote, by_asker, gone_on, latest
+from laurel.data.usage import USAGE, Usage, UsageNote, by_asker, latest, resumed_usage
 from laurel.errors import DataError, first_line
 from laurel.rewards.stored import own_reward
 from laurel.training.credit import CREDIT
@@ -181,7 +181,7 @@ def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any
         accounts: purpose -> usage of language models by this process (`laurel.feedback.chooser.Chooser.account`).
         directory: of the last checkpoint, if there is one, which names the usage of stopped processes.
     """
-    usage = gone_on(used_by(directory), by_asker(accounts.values()))
+    usage = resumed_usage(used_by(directory), by_asker(accounts.values()))
     more = {"accounts": dict(accounts)} if accounts else {}
     return {"seconds": seconds, "wall": [began, time.time()], **more, **({USAGE: usage} if usage else {})}
 

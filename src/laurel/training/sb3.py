@@ -125,7 +125,7 @@ class _CheckpointCallback(BaseCallback):
         super().__init__()
         self._task, self._directory, self._envs, self._advance = task, directory, envs, advance
         self._curve: list[dict[str, Any]] = []
-        self._told = self._saved = 0
+        self._reported = self._saved = 0
         self._used = usage_note(directory)
         self._spent, self._started = 0.0, time.perf_counter()
         self._began = time.time()
@@ -160,8 +160,8 @@ class _CheckpointCallback(BaseCallback):
 
     def _tell(self, steps: int) -> None:
         done = min(steps, self._task.steps)
-        self._advance(done - self._told)
-        self._told = done
+        self._advance(done - self._reported)
+        self._reported = done
 
     def _add_point(self, model: Any, *, at_least: int = LEAST) -> None:
         if not _finite(model):

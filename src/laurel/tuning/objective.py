@@ -95,8 +95,8 @@ def _too_few(curves: Sequence[pd.DataFrame]) -> str:
     if not least:
         return "No episode of an agent finished: raise --steps."
     return (
-        f"Only {counted(least, 'episode')} of an agent finished, and none counts: they count in the order in which "
-        "they began, and the first goes on. Raise --steps."
+        f"Only {counted(least, 'episode')} of an agent finished, and none counts: episodes count in the order in "
+        "which they began, and the first has not ended. Raise --steps."
     )
 
 
