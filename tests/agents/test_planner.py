@@ -172,7 +172,7 @@ def test_a_subgoal_is_reached_also_where_the_caption_goes_on_about_the_mission(e
     adapter = adapter_for(env)
     actor = make_actor("planner", adapter, "arm", plan="random")
     assert isinstance(actor, Planner)
-    subgoals, rng, found = actor.subgoals.afresh(), np.random.default_rng(0), set()
+    subgoals, rng, found = actor.subgoals.for_other_envs(), np.random.default_rng(0), set()
     with closing(make_vector(env, adapter, 16, 0)) as envs:
         observation = envs.reset().copy()
         for _ in range(200):

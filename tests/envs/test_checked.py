@@ -86,7 +86,7 @@ def test_events_are_whole_numbers() -> None:
     assert list(made("events", lambda self: range(3)).events()) == [0, 1, 2]
     for events, said in (
         (lambda self: 5, "adapter's events returned 5, but it must return whole numbers"),
-        (lambda self: ["left"], "adapter's events has 'left', which is no whole number"),
+        (lambda self: ["left"], "adapter's events has 'left', which is not a whole number"),
         (fails, "adapter's events raised KeyError: 'left'"),
     ):
         with pytest.raises(EnvError, match=said):

@@ -118,7 +118,7 @@ def test_the_command_lists_answers_and_drops_them_on_confirmation(
     assert main(command) == 0
     told = capsys.readouterr().out
     assert "r.db: 2 of 8 answers\n" in told
-    assert "cut off after as many tokens" in told
+    assert "cut off at its token limit" in told
     assert "$0.25" in told
     assert "Nothing was dropped." in told
     assert len(keys(tmp_path / "r.db")) == 8

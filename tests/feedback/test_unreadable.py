@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> ResponseStore:
         (Reply("", None, 9, 512, "reasoning_length"), ("still reasoning", "a lower annotate.openai.reasoning_effort")),
         (
             Reply("Hm, 日本.", None, 9, 5),
-            ("no answer in the form that was asked for", "Hm, \\u65e5", "another model or prompt"),
+            ("no answer in the requested form", "Hm, \\u65e5", "another model or prompt"),
         ),
     ],
 )
@@ -49,7 +49,7 @@ def test_asking_stops_early_if_no_answer_can_be_read(
 def test_a_question_that_is_asked_about_twice_counts_once(door_key: EnvAdapter, store: ResponseStore) -> None:
     judge = annotator(PlayedModel(lambda *_: Reply("Hm.")), door_key, store)
     list(judge.annotate(questions(5)))
-    with pytest.raises(UnreadableError, match=r"none of the first 24 questions .* asked for, 24 times") as caught:
+    with pytest.raises(UnreadableError, match=r"none of the first 24 questions .* requested form, 24 times") as caught:
         list(judge.annotate(questions(12)))  # which is all of them
     assert "so no more are asked. Reasons" in str(caught.value)
 

@@ -80,7 +80,7 @@ def test_attempts_that_were_billed_without_an_answer_are_spent() -> None:
 def test_a_spent_budget_says_which_answers_count_as_their_maximum() -> None:
     budget, _ = spend(PlayedModel(lambda number: Reply("1")), questions(3), max_tokens=300)
     assert budget.uncounted == 2
-    assert ": 2 calls (2 came without a token count, and count as their maximum), " in budget.told()
+    assert ": 2 calls (2 came without a token count, and count as their maximum), " in budget.summary()
 
 
 def withheld(answers: dict[int, Reply | Failure]) -> list[int]:
@@ -151,7 +151,7 @@ def test_money() -> None:
     assert len(answers) - len(withheld(answers)) == 7
     assert budget.spent.cost == pytest.approx(cost * 7)
     assert budget.reached == "$0.07575 (annotate.budget.max_cost)", "in full, since it stands beside what was spent"
-    assert budget.told().endswith(" is spent: 7 calls, 770 tokens, $0.0707.")
+    assert budget.summary().endswith(" is spent: 7 calls, 770 tokens, $0.0707.")
 
 
 def test_answers_without_token_counts_count_as_the_maximum() -> None:
@@ -208,8 +208,8 @@ def test_stop_raises_after_every_answer_was_handed_over() -> None:
         seen.extend(BudgetedChat(PlayedModel(tokens(10, 5)), budget, PRICE).ask(questions(30)))
     assert str(caught.value) == (
         "The budget of 10 calls (annotate.budget.max_calls) is spent: 10 calls, 150 tokens, $0.006. Every answer is "
-        "kept. Run the same command again, with a higher limit or to spend the same again: it resumes where this "
-        "one ended. With annotate.budget.on_limit: continue, it uses the pairs judged so far."
+        "kept. Run the same command again, with a higher limit or to spend the same amount again: it resumes where "
+        "this run ended. With annotate.budget.on_limit: continue, it uses the pairs judged so far."
     )
 
 
@@ -285,7 +285,7 @@ def test_processes_that_share_a_budget_stay_within_it_together(tmp_path: Path) -
         answered = list(threads.map(ask, models, budgets))
     assert sum(answered) == sum(model.asked for model in models) == 20
     assert max(answered) <= 15
-    (reached,) = {budget.told() for budget in budgets if budget.reached}
+    (reached,) = {budget.summary() for budget in budgets if budget.reached}
     assert "is spent: 20 calls" in reached
     alone = Budget(params.kept_in(None))
     assert sum(isinstance(one, Reply) for _, one in BudgetedChat(models[0], alone, PRICE).ask(questions(15))) == 15

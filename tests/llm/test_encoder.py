@@ -138,7 +138,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_texts_that_are_cut_are_told_once(encoder: SentenceEncoder, capsys: pytest.CaptureFixture[str]) -> None:
-    encoder._told = False
+    encoder._warned = False
     for _ in range(2):
         encoder.encode(["short", "a " * 1000, "b " * 2000])
     (line,) = capsys.readouterr().err.splitlines()

@@ -277,7 +277,7 @@ def test_a_simulated_writer_says_so_in_manifest_and_plan(simulated: Project) -> 
     assert [program.source] == [(rewards / "code" / "reward.py").read_text()]
     plan = described(simulated.params, ADAPTER, places(simulated.path))
     assert f"{who} writes 2 rounds of 3 functions" in plan
-    assert "at no cost; it ignores what earlier rounds found" in plan
+    assert "at no cost; it ignores the results of earlier rounds" in plan
     params = simulated.params
     labels = {info.label for info in arm_infos(params.arms, params.rewards, params.agent) if info.rewards}
     assert labels

@@ -81,7 +81,7 @@ class SubgoalActorCritic(ActorCritic):
         subgoals = planner.subgoals
         if (texts := tuple(one.text for one in subgoals.known)) != self.subgoals:
             raise EnvError(
-                f"The agent knows other subgoals ({' '.join(self.subgoals)}) than {adapter.env_id} has "
+                f"The agent was trained on other subgoals ({' '.join(self.subgoals)}) than {adapter.env_id} has "
                 f"({' '.join(texts)}). Use it in an environment like that of its training."
             )
         return SubgoalActor(self, subgoals, greedy=greedy)
@@ -130,7 +130,7 @@ class SubgoalPPO(PPO):
 
     def take_help(self, helper: Actor) -> None:
         assert isinstance(helper, Planner)
-        self._subgoals = helper.subgoals.afresh()
+        self._subgoals = helper.subgoals.for_other_envs()
 
     def begin(self) -> None:
         none, every = np.zeros(self.params.n_envs, dtype=np.bool_), np.ones(self.params.n_envs, dtype=np.bool_)
@@ -184,7 +184,7 @@ class SubgoalPPO(PPO):
         return self._subgoals.numbers
 
     def _reached(self, rollout: SubgoalRollout, t: int) -> BoolArray:
-        """Take note of step t of the rollout; return whether it reached the subgoals (N,)."""
+        """Record step t of the rollout; return whether it reached the subgoals (N,)."""
         rows = np.flatnonzero(rollout.valid[t])
         steps = Transitions(
             rollout.observation[t, rows],

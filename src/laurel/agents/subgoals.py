@@ -1,4 +1,4 @@
-"""Subgoals in MiniGrid: the planner that names them, and the reporter that tells it what came of them.
+"""Subgoals in MiniGrid: the planner that chooses them, and the reporter that returns the results to it.
 
 After "Collaborating with language models for embodied reasoning" (Dasgupta et al. 2023, arXiv 2302.00763): planner,
 actor and reporter. The subgoals are captions of the environment: objects to pick up, unlock, open or reach. The
@@ -99,7 +99,7 @@ class Subgoals:
         self._patience, self._greedy = patience, greedy
         self._numbers = {subgoal: number for number, subgoal in enumerate(known)}
 
-    def afresh(self) -> Subgoals:
+    def for_other_envs(self) -> Subgoals:
         """Return subgoals for other environments, chosen in the same way; a model counts its usage for both."""
         return Subgoals(self.adapter, self.known, self._plan, self._model, self._patience, greedy=self._greedy)
 
@@ -127,7 +127,7 @@ class Subgoals:
             episode.subgoal, episode.steps, episode.known = subgoal, 0, len(episode.map.things)
 
     def stepped(self, rows: IntArray, steps: Transitions) -> BoolArray:
-        """Take note of steps of environments with these numbers (K,); return whether they reached the subgoals (K,)."""
+        """Record steps of environments with these numbers (K,); return whether they reached the subgoals (K,)."""
         events = self.adapter.encode(steps)
         reached = np.zeros(len(rows), dtype=np.bool_)
         _, verbs, _, things, colors, _ = np.unravel_index(events, grid.SHAPE)
@@ -153,7 +153,7 @@ class Subgoals:
 
     @property
     def numbers(self) -> IntArray:
-        """(N,) the place of each environment's subgoal in `known`; that of EXPLORE where there is none yet."""
+        """(N,) the index of each environment's subgoal in `known`; that of EXPLORE if there is none yet."""
         return np.array([self._numbers[one.subgoal or EXPLORE] for one in self.episodes], dtype=np.int64)
 
     @property

@@ -51,7 +51,9 @@ def _listed(env_id: str, events: Iterable[Any]) -> Iterator[int]:
     try:
         for event in events:
             if not isinstance(event, int | np.integer):
-                raise EnvError(f"{env_id}: the adapter's events has {event!r:.60}, which is no whole number. Fix it.")
+                raise EnvError(
+                    f"{env_id}: the adapter's events has {event!r:.60}, which is not a whole number. Fix it."
+                )
             yield int(event)
     except LaurelError:
         raise

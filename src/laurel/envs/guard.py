@@ -83,7 +83,7 @@ def named(env_id: str, what: str) -> Iterator[None]:
 def no_text(env_id: str, caption: object) -> EnvError:
     """Return the error for a caption of another type."""
     return EnvError(
-        f"{env_id}: a caption is {repr(caption)[:60]}, which is no text. Return a text, or an empty one for a step "
+        f"{env_id}: a caption is {repr(caption)[:60]}, which is not text. Return a text, or an empty one for a step "
         "without a caption. Fix its adapter."
     )
 

@@ -277,8 +277,8 @@ class MissionAdapter(MiniGridAdapter):
         for verb in ABOUT:
             about = [one for one in things if one[0] in ABOUT[verb]]
             for relation in Relation if self.env_id.startswith("BabyAI-") else _PLAIN:
-                told = relation is not Relation.NONE or verb in (GO_TO, CLOSER)
-                if told and (relation <= Relation.NAMED or _DOES[verb]):
+                mentioned = relation is not Relation.NONE or verb in (GO_TO, CLOSER)
+                if mentioned and (relation <= Relation.NAMED or _DOES[verb]):
                     yield from event_indices(verb, GOES_ON, about, with_action=self.with_action, relation=relation)
 
 

@@ -8,7 +8,8 @@ from laurel.arrays import Array
 from laurel.envs.minigrid_codes import BALL, BOX, DOOR, GOAL, IMAGE, KEY, VIEW
 
 _TOLD = (DOOR, KEY, BALL, BOX, GOAL)
-"""Objects whose coming into view is told; of several, the one with the highest code, so the goal goes first."""
+"""Objects that a caption reports when they come into view; of several, the one with the highest code, so the goal comes
+first."""
 _BITS = np.uint16(sum(1 << thing for thing in _TOLD))
 _HIGHEST = np.array([max(bits.bit_length() - 1, 0) for bits in range(_BITS + 1)], dtype=np.uint8)
 """Objects as bits -> the one to tell, 0 for none."""
@@ -18,9 +19,9 @@ def first_sight(before: Array, after: Array) -> Array:
     """Return (N, 2) object and colour that came into view, zeros where none did, from packed observations."""
     found = np.zeros((len(after), 2), dtype=np.uint8)
     in_view = _in_view(before)
-    told = _HIGHEST[_in_view_next(before, in_view, after) & ~in_view & _BITS]
-    rows = np.flatnonzero(told)
-    thing = told[rows]
+    seen = _HIGHEST[_in_view_next(before, in_view, after) & ~in_view & _BITS]
+    rows = np.flatnonzero(seen)
+    thing = seen[rows]
     cells = after[rows, :IMAGE].reshape(len(rows), VIEW * VIEW, 3)
     where = (cells[..., 0] == thing[:, None]).argmax(axis=1)
     found[rows, 0] = thing

@@ -36,7 +36,7 @@ class Task:
     """Where an episode can end before its limit: on the goal, in lava."""
     solved_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What completes the mission elsewhere than on the goal: verb -> objects, such as "door" for any colour or
-    "blue door"; the empty verb is an end that no event tells of."""
+    "blue door"; the empty verb is an end without an event."""
     failed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What fails the mission: verb -> objects."""
     objects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -29,7 +29,7 @@ ALL = sum(BITS)
 
 
 class Views:
-    """Takes the place of an environment's `gen_obs`, and returns the same."""
+    """Replaces an environment's `gen_obs`, and returns the same."""
 
     def __init__(self, env: MiniGridEnv) -> None:
         from minigrid.core.world_object import Wall

@@ -104,7 +104,7 @@ def usage_of(annotator: Annotator) -> Usage:
     return dict(annotator.usage)
 
 
-def asked_of(asker: object) -> list[Asked]:
+def questions_asked(asker: object) -> list[Asked]:
     """Return samples of questions; empty for annotators that ask no chat model."""
     found: list[Asked] = getattr(asker, "asked_sample", [])
     return found
@@ -254,7 +254,7 @@ def _is_member(one: object) -> bool:
 
 
 class Asking(Protocol):
-    """What asks a model (`laurel.feedback.asker.Asker`)."""
+    """Interface of what asks a model: `laurel.feedback.asker.Asker`."""
 
     @property
     def usage(self) -> Usage:
@@ -277,7 +277,7 @@ class Account:
         self._open: list[Asking] = []
 
     def __reduce__(self) -> tuple[type[Account], tuple[BudgetParams]]:
-        """Begin anew in another process: models stay in this one."""
+        """Start empty in another process: models stay in this one."""
         return Account, (self.budget.params,)
 
     @contextmanager

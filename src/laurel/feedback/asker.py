@@ -115,7 +115,7 @@ class Asker(Generic[Item, Value]):
         votes: answers to each variant of a question.
         price: of the model's tokens; None where it is unknown.
         gives_up: whether to stop if all of the first answers are unreadable.
-        budget: of the stage, told of each answer.
+        budget: of the stage, to which each answer is reported.
         model_name: the model's name for a reader; None: that of its identity.
     """
 

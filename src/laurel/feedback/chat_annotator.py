@@ -215,17 +215,17 @@ class ChatAnnotator(AnnotatorKind):
         if says and verdicts[UNREAD] + verdicts[FAILED] <= most * asked:
             return
         if not asked:
-            why, mend = "no question was asked, since annotate.budget allows for none", "Raise it."
+            why, remedy = "no question was asked, since annotate.budget allows for none", "Raise it."
         else:
             answers_of = f"of {asked:,} answer{'s' * (asked != 1)}"
             missing = f"{verdicts[FAILED]:,} {'is' if verdicts[FAILED] == 1 else 'are'} missing"
             why = f"{answers_of} {verdicts[UNREAD]:,} could not be read and {missing}"
             why += f", {verdicts[ABSTAIN]:,} declined to say" if verdicts[ABSTAIN] and not says else ""
             why += f"; at most {most:.0%} are allowed (annotate.max_failure_rate)" if says else ", and none has a value"
-            mend = "They are kept: look at them with `laurel export responses`, and try another model or prompt."
+            remedy = "They are kept: look at them with `laurel export responses`, and try another model or prompt."
             if verdicts[FAILED] > verdicts[UNREAD]:
-                mend = f"The others are kept. {AGAIN}"
-        raise AnnotationError(f"{asking}: {why}. {mend}")
+                remedy = f"The others are kept. {AGAIN}"
+        raise AnnotationError(f"{asking}: {why}. {remedy}")
 
     def pair_question(self, adapter: EnvAdapter) -> PairQuestion:
         """Return the question about pairs in the prompt that the params name; errors as in the base class."""

@@ -88,7 +88,7 @@ class Chooser:
             reasons = "; ".join(reason for of in asker.failures.values() for reason in of)
             raise AnnotationError(
                 f"{self.model} gave no answer about a state, so none of its options can be chosen ({reasons}). Its "
-                "answers are kept: mend that, and run the same command again."
+                "answers are kept: fix that, and run the same command again."
             )
         self.unread += 1
         options = len(self.question.options)

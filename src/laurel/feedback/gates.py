@@ -129,8 +129,8 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
     return Checked(
         refusals=[limit.refusal for limit in failed] + _missing(gates, quality),
         warnings=[
-            whose + limit.warning
-            for whose, one in _each(quality)
+            annotator + limit.warning
+            for annotator, one in _each(quality)
             for limit in (_limit(name, value, one, advice) for name, value in _WARNED.items())
             if not limit.passed and not (limit.figure in stopped and one is quality)
         ],
@@ -219,9 +219,9 @@ def _limits(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -> It
         if (value := getattr(gates, name)) is not None:
             yield _limit(name, value, quality, advice)
     if (least := gates.min_agreement) is not None:
-        source, whose = _source(quality)
+        source, reference = _source(quality)
         agreement = quality.get(source, {}).get("agreement")
-        what = f"labels agree with {whose}"
+        what = f"labels agree with {reference}"
         yield _Limit("min_agreement", f"{source}.agreement", agreement, least, 1.0, what, advice.aim)
 
 

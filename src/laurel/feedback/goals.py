@@ -44,9 +44,11 @@ def goal_in_words(adapter: EnvAdapter, goal: str | None) -> str:
         return adapter.goals[goal]
     words = " ".join(goal.split())
     if " " not in words:
-        known = f"Goals: {', '.join(adapter.goals)}; or say" if adapter.goals else "It has no named goals: say"
+        known = (
+            f"Goals: {', '.join(adapter.goals)}; or describe" if adapter.goals else "It has no named goals: describe"
+        )
         raise PromptError(
-            f'goal: {adapter.env_id} has no goal named "{goal}".{closest(goal, adapter.goals)} {known} in words what '
-            "to aim at."
+            f'goal: {adapter.env_id} has no goal named "{goal}".{closest(goal, adapter.goals)} {known} the goal '
+            "in words."
         )
     return words

@@ -14,7 +14,7 @@ from laurel.data.asked import Asked
 from laurel.data.usage import Usage, added
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Answer, Pair, Status, annotated, asked_of, ignore, usage_of
+from laurel.feedback.annotator import Answer, Pair, Status, annotated, ignore, questions_asked, usage_of
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import JUDGES_OF_TEXTS, ChatAnnotator
@@ -79,7 +79,7 @@ class PairResponder(Responder):
 
     @property
     def asked(self) -> list[Asked]:
-        return asked_of(self._annotator)
+        return questions_asked(self._annotator)
 
     def known_answers(self) -> dict[str, Any]:
         return require_success_preferred(*self._asked_first)

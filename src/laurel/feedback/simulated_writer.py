@@ -85,7 +85,7 @@ class SimulatedWriter:
 
     name = "a simulated writer (no language model)"
     simulated = True
-    remark = "it ignores what earlier rounds found, which a chat model's prompt shows"
+    remark = "it ignores the results of earlier rounds, which a chat model is shown"
 
     def __init__(self, adapter: EnvAdapter, seed: int, samples: int) -> None:
         family = next((name for name in _BANK if adapter.env_id.startswith(name)), None)

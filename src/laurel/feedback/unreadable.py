@@ -20,7 +20,7 @@ def why_unreadable(text: str, finish_reason: str) -> str:
     """Return why an answer is unreadable.
 
     >>> why_unreadable('{"analysis": "I', "length")
-    'it was cut off after as many tokens as it may have (max_tokens)'
+    'it was cut off at its token limit (max_tokens)'
     """
     if len(text) >= replies.LONGEST_TEXT:
         return f"it is longer than {replies.LONGEST_TEXT:,} characters"
@@ -30,10 +30,10 @@ def why_unreadable(text: str, finish_reason: str) -> str:
         case replies.REASONING:
             return "it holds reasoning but no answer"
         case "length":
-            return "it was cut off after as many tokens as it may have (max_tokens)"
+            return "it was cut off at its token limit (max_tokens)"
         case "content_filter":
-            return "the server's filter held it back (content_filter)"
-    return "it has no answer in the form that was asked for" if text.strip() else "it is empty"
+            return "the server's content filter withheld it (content_filter)"
+    return "it has no answer in the requested form" if text.strip() else "it is empty"
 
 
 class UnreadableError(AnnotationError):

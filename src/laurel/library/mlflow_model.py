@@ -3,7 +3,7 @@
     mlflow.pyfunc.load_model("models:/reward.MiniGrid-DoorKey-8x8-v0@preference").predict(["You open the door."])
 
 `laurel.load_reward` and `laurel.load_agent` take the same locations and can do more. MLflow calls `_load_pyfunc`, as
-`laurel.tracking.run.MLMODEL`, a file in a logged model, tells it.
+`laurel.tracking.run.MLMODEL`, a file in a logged model, says.
 """
 
 from __future__ import annotations

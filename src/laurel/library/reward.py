@@ -40,7 +40,7 @@ def load_reward(source: str | Path, *, seed: int | None = None) -> LoadedReward:
 
     Raises:
         DataError: it is missing, damaged, or not a reward.
-        ParamsError: `source` is no path, or `seed` no whole number.
+        ParamsError: `source` is not a path, or `seed` is not a whole number.
     """
     if isinstance(seed, bool) or not isinstance(seed, SupportsIndex | None):
         raise ParamsError(f"laurel: seed is {seed!r:.60}, but must be a whole number or None.")

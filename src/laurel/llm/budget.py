@@ -79,7 +79,7 @@ class Budget:
         begun = self._clock() if self.began is None else self.began
         return begun + 60 * self.params.max_minutes - self._clock()
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the limit that was reached and what was spent, as a sentence."""
         spent = self.spent + self._others()[0]
         cost = f", {in_full(spent.cost)}" if spent.cost else ""
@@ -195,8 +195,9 @@ class BudgetedChat:
             budget.reached = budget.reached or budget.exceeded_by(most, SLACK, reserved_elsewhere=False)
         if budget.reached and budget.params.on_limit == "stop" and (withheld or drawn.peek() is not None):
             raise BudgetError(
-                f"{budget.told()} Every answer is kept. Run the same command again, with a higher limit or to spend "
-                f"the same again: it resumes where this one ended. With {KEY}.on_limit: continue, it uses the pairs "
+                f"{budget.summary()} Every answer is kept. Run the same command again, with a higher limit or to "
+                f"spend the same amount again: it resumes where this run ended. With {KEY}.on_limit: continue, it "
+                "uses the pairs "
                 "judged so far."
             )
         while drawn.peek() is not None:

@@ -1,7 +1,7 @@
 """Chat templates without today's date, so that a question is the same prompt on every day.
 
 Templates such as Llama's, gpt-oss' and Mistral's write the date of rendering into the system message. The key of a
-stored answer does not have it, and a model that is trained on its prompts would go on with others after midnight.
+stored answer does not have it, and a model that is trained on its prompts would see other prompts after midnight.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import date
 from typing import TypeVar
 
 DAY = date(2024, 7, 26)
-"""The day on which it always is: that of Llama's template where it has no clock."""
+"""The date that replaces today's: the default of Llama's template when there is no clock."""
 _CLOCK = re.compile(r"""\bstrftime_now\(\s*(["'])(?P<format>[^"']*)\1\s*\)""")
 
 Template = TypeVar("Template", str, dict[str, str], None)

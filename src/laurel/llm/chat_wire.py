@@ -197,14 +197,14 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _logprobs(told: Any, choices: tuple[str, ...]) -> dict[str, float] | None:
+def _logprobs(reported: Any, choices: tuple[str, ...]) -> dict[str, float] | None:
     """Return the normalised log-probability of each choice, from the first token that is not only spaces or quotes.
 
     A choice that is not among the top tokens gets an upper bound of its probability: that of the least likely of them,
     or what they leave of 1, if that is less. None if one of the numbers is not a log-probability, or if the answer most
     likely begins with something else.
     """
-    tokens = _mapping(told).get("content")
+    tokens = _mapping(reported).get("content")
     first = next((token for token in tokens if _plain(_token(token))), None) if isinstance(tokens, list) else None
     top = _mapping(first).get("top_logprobs")
     if not isinstance(top, list) or not top:

@@ -103,7 +103,7 @@ def _results(
             exhausted, until = True, time.monotonic() + GRACE
             loop.call(shut)
             if parent_process() is None:  # the one that the user sees
-                waits = f"waiting up to {GRACE:g} s for answers on their way"
+                waits = f"waiting up to {GRACE:g} s for pending answers"
                 tell(f"Stopping: {waits}. Press Ctrl-C again to stop at once.")
         full = running >= window + min(idle.now, window)
         if not full and not exhausted:

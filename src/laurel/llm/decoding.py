@@ -27,7 +27,7 @@ def decode(
         limits: (N,) maximum tokens of each answer, at least one.
     """
     place = {prompt: number for number, prompt in enumerate(dict.fromkeys(map(tuple, prompts)))}
-    whose = torch.tensor([place[tuple(prompt)] for prompt in prompts], device=local.device)
+    shared_row = torch.tensor([place[tuple(prompt)] for prompt in prompts], device=local.device)
     width = max(map(len, place))
     # padding on the left, so that the next tokens of all prompts are in the same column
     tokens = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in place])
@@ -38,8 +38,8 @@ def decode(
     wanted = torch.full((len(place), 1), width - 1)
     logits = local.logits(tokens, wanted, attention_mask=mask, position_ids=positions, **inputs)
     if len(place) < len(prompts):
-        cache.reorder_cache(whose)  # type: ignore[arg-type]  # its LongTensor is an alias of old
-    logits, mask, positions = logits[whose, -1], mask[whose], positions[whose, -1:]
+        cache.reorder_cache(shared_row)  # type: ignore[arg-type]  # its LongTensor is an alias of old
+    logits, mask, positions = logits[shared_row, -1], mask[shared_row], positions[shared_row, -1:]
     written: list[list[int]] = [[] for _ in prompts]
     rows = np.arange(len(prompts))
     while True:

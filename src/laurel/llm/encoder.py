@@ -58,7 +58,7 @@ class SentenceEncoder:
         self.name = name
         self._tokens = tokens
         self._pooling = pooling
-        self._told = False
+        self._warned = False
 
     def encode(self, texts: list[str]) -> FloatArray:
         """Return unit vectors (N, E). Texts are batched by length to reduce padding.
@@ -80,8 +80,8 @@ class SentenceEncoder:
                 # adding zero turns -0.0, which rounding may leave of a tiny number, into 0.0
                 unit = torch.nn.functional.normalize(self._pool(hidden, mask).double(), dim=-1)
                 vectors[rows] = ((torch.round(unit * GRID) + 0.0) / GRID).cpu().numpy()
-        if cut and not self._told:
-            self._told = True
+        if cut and not self._warned:
+            self._warned = True
             tell(
                 f"{cut:,} of {len(texts):,} texts fill the {self._tokens.longest:,} tokens that {self.name} reads: "
                 "what comes after them has no effect."
@@ -187,8 +187,8 @@ def check_encoder(encoder: SentenceEncoder, text: str, vector: FloatArray) -> No
     own = encoder.encode([text])[0]
     if own.shape != vector.shape or np.abs(own - vector).max() > SAME:
         raise DataError(
-            f'The reward was trained with another sentence encoder "{encoder.name}" than is here now: "{text}" has '
-            "another vector. Put that one back, or train the reward again."
+            f'The reward was trained with another sentence encoder "{encoder.name}" than the one here now: "{text}" '
+            "has another vector. Restore that encoder, or train the reward again."
         )
 
 

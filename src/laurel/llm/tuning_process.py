@@ -170,7 +170,7 @@ def _main(folder: Path) -> int:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         _do(folder)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the caller says it
+    except Exception as error:  # noqa: BLE001 - the caller reports any exception
         sentence = str(error) if isinstance(error, LaurelError) else _sentence(error)
         written = json.dumps({"sentence": sentence, "trace": f"\n{traceback.format_exc()}"})
         (folder / FAILED.replace("*", str(where.rank))).write_text(written, encoding="utf-8")

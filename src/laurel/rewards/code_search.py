@@ -185,8 +185,8 @@ class Search:
             of_use = sum(one.score is not None for one in answers)
             functions = f"{len(answers)} function{'s' * (len(answers) != 1)}"
             wrote = f"{self.writer.name} wrote {functions}, of which {of_use} can be used"
-            told = f"rewards of kind code, round {number + 1} of {rounds}: {wrote}"
-            tell(f"{told}; none has a score yet" if best and is_unknown(best.score) else told)
+            progress = f"rewards of kind code, round {number + 1} of {rounds}: {wrote}"
+            tell(f"{progress}; none has a score yet" if best and is_unknown(best.score) else progress)
         if best is None:
             raise AnnotationError(
                 f"rewards of kind code: none of the {len(every)} functions that {self.writer.name} wrote could be "

@@ -78,7 +78,7 @@ class Judging:
         """Notes on the judge for readers of the report; complete after the block."""
         self.usage: Usage = {}
         self.answered: Callable[[], None] = lambda: None
-        """Called now and then while the judge runs."""
+        """Called at intervals while the judge runs."""
         self.asked: list[Asked] = []
         """Samples of questions to chat models."""
 
@@ -263,7 +263,7 @@ def _serve(
             account.conclude()  # the agents may ask nothing
         queue.note(READY, json.dumps(who))
     going = {name: responder for name, responder in responders.items() if queue.closed(name) is None}
-    pause, rest, told = 0.0, IDLE_SECONDS, ""
+    pause, rest, last_error = 0.0, IDLE_SECONDS, ""
     while True:
         try:
             idle = not _answer(queue, going)
@@ -275,15 +275,15 @@ def _serve(
             account.conclude()
             if budget.reached is None:
                 raise
-            raise BudgetError(budget.told()) from None
+            raise BudgetError(budget.summary()) from None
         except UnreadableError:
             account.conclude()
             raise
         except LaurelError as error:  # e.g. a server is down: it may come back
             pause, idle = min(max(2 * pause, 1.0), LONGEST_PAUSE), False
-            if str(error) != told:
-                told = str(error)
-                tell(f"The online judge could not answer, and is retrying. {told}")
+            if str(error) != last_error:
+                last_error = str(error)
+                tell(f"The online judge could not answer, and is retrying. {last_error}")
         if idle:
             time.sleep(rest)
             rest = min(2 * rest, LONGEST_IDLE)

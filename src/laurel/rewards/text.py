@@ -39,7 +39,7 @@ Train = Literal["head", "all"]
 CONFIG, HEAD, MODEL = "text.json", "head.safetensors", "model"
 VERSION = 1
 PROBE = "The key fits, and the door opens."
-"""A text whose vector tells encoders apart."""
+"""A text whose vector identifies the encoder."""
 PRIOR_SD = 10.0
 """Standard deviation of the prior over the head's weights; sentence vectors have length 1."""
 EXACT = 20_000

@@ -109,7 +109,7 @@ def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, A
     loss = np.logaddexp(0, logits[held_out]) - target * logits[held_out]
     firsts = float((target[side] > 0.5).mean()) if side.any() else 1.0
     majority = max(firsts, 1 - firsts)
-    told = np.where(longer[side] == 0, 0.5, (longer[side] > 0) == (target[side] > 0.5))
+    longer_right = np.where(longer[side] == 0, 0.5, (longer[side] > 0) == (target[side] > 0.5))
     return {
         "pairs": len(pairs.first),
         "ties": int((pairs.p_first == 0.5).sum()),
@@ -120,7 +120,7 @@ def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, A
         "heldout_ci95": agreement["ci95"] if agreement else None,
         "heldout_loss": rounded(float(loss.mean())) if len(loss) else None,
         "baselines": {
-            "longer": float(told.mean()) if side.any() else None,
+            "longer": float(longer_right.mean()) if side.any() else None,
             "majority": majority if majority < 1 else None,
         },
     }

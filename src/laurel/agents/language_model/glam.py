@@ -150,9 +150,9 @@ class LikelihoodPolicy(LanguageModelPolicy):
         of_row, places = torch.tensor(list(wanted)).T.to(self.device)
         logs = self._causal.get_output_embeddings()(hidden[of_row, places]).float().log_softmax(dim=-1)
         reads = [(at[i, read.place], read.token, i, read.prompt) for i, row in enumerate(rows) for read in row.reads]
-        number, token, whose, action = torch.tensor(reads).T.to(self.device)
+        number, token, prompt_index, action = torch.tensor(reads).T.to(self.device)
         sums = torch.zeros(len(rows), self.n_actions, device=self.device)
-        sums = sums.index_put((whose, action), logs[number, token], accumulate=True)
+        sums = sums.index_put((prompt_index, action), logs[number, token], accumulate=True)
         last = torch.tensor([row.reads[0].place for row in rows], device=self.device)
         values = self.value(hidden[torch.arange(len(rows), device=self.device), last].float())[:, 0]
         return sums.log_softmax(dim=-1), values

@@ -24,7 +24,7 @@ class Scored(NamedTuple):
 
 
 def below_all(proposals: Sequence[Scored], lowest: float, margin: float) -> list[Scored]:
-    """Return proposals to compare, of whatever rounds; answers that cannot be read get a score below all others.
+    """Return proposals to compare, of any rounds; answers that cannot be read get a score below all others.
 
     Args:
         lowest: an upper bound of that score.

@@ -71,7 +71,7 @@ class LanguageModelPolicy(PolicyNetwork):
         if model != TINY and revision not in (None, local.identity.revision):
             raise DataError(
                 f"The agent was trained on other weights of {model} ({revision}) than are here "
-                f"({local.identity.revision}). Put those back, or train it again."
+                f"({local.identity.revision}). Restore those weights, or train it again."
             )
         self.revision = None if model == TINY else local.identity.revision
         local.model.requires_grad_(rank == 0)

@@ -1,4 +1,5 @@
-"""A shard of a round on disk: what some of the environments were asked and did, sampled apart from the others.
+"""A shard of a round on disk: the prompts, answers and actions of some of the environments, sampled apart from the
+others.
 
 The environments themselves are not kept: they are deterministic, and take the actions again where the round is learned
 from.

@@ -25,7 +25,7 @@ from laurel.seeding import derive_seed
 Stepped = tuple[Array, FloatArray, Array, list[dict[str, Any]]]
 
 BLOCK = 4096
-"""Steps whose actions are kept as they are."""
+"""Number of latest steps whose actions are stored uncompressed."""
 INFO = "laurel"
 """Key in Stable-Baselines3's `info` of the fields (1,) that the adapter names."""
 

@@ -96,7 +96,7 @@ class OffPolicyMonteCarlo(TabularAgent):
     Args:
         policy: (S, A) probabilities of π to evaluate; None is the policy that is greedy on Q.
         behaviour: (S, A) probabilities of b; None is ε-greedy on Q.
-        options: of `TabularAgent`, `step_size` aside.
+        options: of `TabularAgent`, except `step_size`.
     """
 
     def __init__(

@@ -27,9 +27,9 @@ from laurel.feedback.annotator import (
     OnJudged,
     Pair,
     annotated,
-    asked_of,
     failures_of,
     ignore,
+    questions_asked,
 )
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of, remedy_of_ties
 from laurel.feedback.goals import goal_in_words
@@ -104,7 +104,7 @@ class EnsembleAnnotator:
     @property
     def asked_sample(self) -> list[Asked]:
         """Return samples of what members were asked."""
-        return [*self._asked, *(one for annotator in self._held.values() for one in asked_of(annotator))]
+        return [*self._asked, *(one for annotator in self._held.values() for one in questions_asked(annotator))]
 
     @property
     def failures(self) -> dict[str, dict[str, int]]:
@@ -158,7 +158,7 @@ class EnsembleAnnotator:
         for judgement in self._votes_of(number, annotator, pairs, total):
             file.write(json.dumps(judgement) + "\n")
         if number not in self._held:
-            self._asked = joined([*self._asked, *asked_of(annotator)])
+            self._asked = joined([*self._asked, *questions_asked(annotator)])
             self._used[number] = added(self._used.get(number, {}), annotator.usage)
             for reasons in failures_of(annotator).values():
                 for reason, count in reasons.items():

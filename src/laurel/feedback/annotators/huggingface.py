@@ -98,7 +98,7 @@ class HuggingFaceKind(ChatAnnotator):
     def _lengths(self, requests: Sequence[ChatRequest]) -> tuple[list[int], int] | None:
         """Return the tokens of each request, and how many the model takes with its answer.
 
-        None if its files are not on this machine, or it has no chat template: whoever loads it says what is wrong.
+        None if its files are not on this machine, or it has no chat template, which loading the model reports.
         """
         from transformers import AutoConfig, AutoTokenizer
 

@@ -74,7 +74,7 @@ TEACHERS: Mapping[str, Faults] = MappingProxyType(
 """The teachers of B-Pref, with the rates of its experiments."""
 
 
-def _told(faults: Faults, params: ScriptedParams) -> Iterator[str]:
+def _deviations(faults: Faults, params: ScriptedParams) -> Iterator[str]:
     """Describe how a teacher differs from one that never errs and always answers."""
     if faults.error_rate:
         yield f"{faults.error_rate:.4g} of preferences flipped"
@@ -110,7 +110,7 @@ class ScriptedAnnotator:
             )
         self.params = params
         self.faults = faults = Faults.of(params)
-        self.name = f"scripted (simulated: {', '.join([f'{params.teacher} teacher', *_told(faults, params)])})"
+        self.name = f"scripted (simulated: {', '.join([f'{params.teacher} teacher', *_deviations(faults, params)])})"
         self._utility = OracleUtility(adapter, captions)
         self._seed = seed
 
