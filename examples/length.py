@@ -35,7 +35,7 @@ class LengthAnnotator:
 
 
 class LengthTexts(TextJudge):
-    """Gives single texts a number: above 0 beyond half of `longest`. Rewards that ask about no pairs go by it."""
+    """Scores single texts, above 0 if longer than half of `longest`, for rewards that do not ask about pairs."""
 
     name = "length"
 

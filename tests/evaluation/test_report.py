@@ -125,7 +125,7 @@ def test_a_reward_that_is_code_is_shown_as_text(words_only):
     assert "return &#39;&lt;script&gt;&#39; &lt; a" in page
     assert "it fails: &lt;b&gt;" in page
     assert '<span class="tag">simulated writer</span>' in page
-    assert "does not show that a model learned" in page
+    assert "do not show that a model learned" in page
     assert f"The reward written is simulated: it was made by {who}." in page, "below the table"
     assert "is code" not in render(words_only)
 
