@@ -79,7 +79,8 @@ def _secret_of_vertex(name: str, reference: str, variables: dict[str, str]) -> s
     full = reference if "/versions/" in reference else f"{reference}/versions/latest"
     if not re.fullmatch(REFERENCE, full):  # not shown, since it may be the secret itself
         return (
-            f"--secret {name}: must name a secret, not be it: {name}=projects/PROJECT/secrets/SECRET. "
+            f"--secret {name}: must be the name of a secret, not the secret itself: "
+            f"{name}=projects/PROJECT/secrets/SECRET. "
             f"Make one: gcloud secrets create {name.lower().replace('_', '-')} --data-file=-"
         )
     variables[f"{PREFIX}{name}"] = full
@@ -95,7 +96,8 @@ def _tracking(uri: str, named: set[str], variables: dict[str, str], remarks: lis
         return None
     if re.match(r"[^/]+://[^/]*@", uri):
         return (
-            f"{TRACKING_URI} holds a password, and the pipeline is stored in clear: set it without, and add "
+            f"{TRACKING_URI} holds a password, and the pipeline is stored unencrypted: set it without the password, "
+            "and add "
             "--secret MLFLOW_TRACKING_USERNAME=... --secret MLFLOW_TRACKING_PASSWORD=..."
         )
     if not uri.startswith(("http://", "https://")) or not (host := forms.host_of(uri)) or is_loopback(host):

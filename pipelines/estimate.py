@@ -82,7 +82,9 @@ def read_price(region: str, file: Path) -> Price | None:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise DataError(f"{file}: {where or 'it'} is not as its comment says ({first['msg']}).") from None
+        raise DataError(
+            f"{file}: {where or 'it'} does not have the form described in its comment ({first['msg']})."
+        ) from None
     return max((price for price in prices if price.region == region), key=lambda price: price.date, default=None)
 
 

@@ -75,7 +75,7 @@ def image(value: str | None, *, vertex: bool) -> str | None:
     """Check an image's reference: it must be complete, and identify one build."""
     build = "Build and push one, or name one you have: --image"
     if not value:
-        return f"--image is missing: what the steps run in. {build} {REGISTRY}"
+        return f"--image is missing: the image that the steps run in. {build} {REGISTRY}"
     name, _, digest = value.partition("@")
     path, colon, tag = name.rpartition(":")
     if not colon or "/" in tag:
@@ -86,12 +86,12 @@ def image(value: str | None, *, vertex: bool) -> str | None:
         return f"--image is {shown(value)}, which is not the reference of an image. {build} {REGISTRY}"
     if vertex and not re.fullmatch(r"[a-z0-9-]+-docker\.pkg\.dev(/[^/]+){3,}|([a-z]+\.)?gcr\.io(/[^/]+){2,}", path):
         return (
-            f"--image {value} lies in no registry that Vertex AI pulls from. "
+            f"--image {value} is not in a registry that Vertex AI can pull from. "
             f"Push it to Artifact Registry: docker push {REGISTRY}"
         )
     if not digest and tag in ("", "latest"):
         return (
-            f"--image {value} does not say which build: steps are cached by it. "
+            f"--image {value} does not identify one build, by which steps are cached. "
             "Give a digest (@sha256:...) or a tag other than latest."
         )
     return None
@@ -156,6 +156,7 @@ def api_endpoint(value: str) -> str | None:
         return f"--api-endpoint is {shown(value)}, but must be an address such as https://europe-west4-aiplatform.googleapis.com"
     if plain and not is_loopback(host):
         return (
-            f"--api-endpoint {value} would send your credentials in clear: use https://{value.removeprefix('http://')}"
+            f"--api-endpoint {value} would send your credentials unencrypted: use "
+            f"https://{value.removeprefix('http://')}"
         )
     return None

@@ -154,11 +154,11 @@ def idle(params: Params, step: str) -> str | None:
         return f"which this step cannot use; steps that can are {', '.join(GPU_USERS)}."
     keys = device_keys(params, step)
     if not keys:
-        return f"but annotate.annotator is {params.annotate.annotator}, which would let it stand idle."
+        return f"but annotate.annotator is {params.annotate.annotator}, which would not use it."
     devices: list[Any] = [reduce(getitem, key.split("."), params.dump()) for key in keys]
     if set(devices) == {"cpu"}:
         are, one = ("is", "that") if len(keys) == 1 else ("are", "one of them")
-        return f"but {' and '.join(keys)} {are} cpu, so it would stand idle. Set {one} to auto or cuda."
+        return f"but {' and '.join(keys)} {are} cpu, so it would be idle. Set {one} to auto or cuda."
     return None
 
 

@@ -92,7 +92,7 @@ def _lacking(image: str, config: Any, needs: Needs) -> str | None:
     """Describe what an image lacks for its steps."""
     if needs.cuda and not any(variable.startswith(CUDA) for variable in config.get("Env") or ()):
         return (
-            f"--image {image} is without CUDA, so the accelerators of its steps would stand idle. Build one with "
+            f"--image {image} is without CUDA, so the accelerators of its steps would be idle. Build one with "
             "make image-gpu, push it, and name it with --gpu-image."
         )
     held = (config.get("Labels") or {}).get(PACKAGES, "").split()

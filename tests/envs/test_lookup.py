@@ -163,7 +163,7 @@ def test_a_module_that_is_missing(tmp_path, monkeypatch):
         ("from numpy import nothing", r"the module defect cannot be imported: ImportError: cannot import name"),
         ("raise SystemExit(4)", r"the module defect cannot be imported: SystemExit: 4"),
         ("import nowhere.else_", r"the module defect needs nowhere, which is not installed"),
-        ("", r'The module defect registers none of that name: call gymnasium\.register\(id="Mine-v0"'),
+        ("", r'The module defect does not register that name: call gymnasium\.register\(id="Mine-v0"'),
     ],
 )
 def test_a_module_with_a_defect_is_named(tmp_path, monkeypatch, content, sentence):

@@ -212,7 +212,7 @@ def test_local_runs_have_no_machine_options(tmp_path: Path, params: Params) -> N
 @pytest.mark.parametrize(
     ("step", "sentence"),
     [
-        ("train-agents", "train-agents asks for an accelerator, but agent.device is cpu, so it would stand idle"),
+        ("train-agents", "train-agents asks for an accelerator, but agent.device is cpu, so it would be idle"),
         ("annotate", "annotate asks for an accelerator, but annotate.embedding.device is cpu"),
         ("collect", "collect asks for an accelerator, which this step cannot use; steps that can are annotate, train"),
     ],
@@ -230,9 +230,7 @@ def test_one_reward_on_the_accelerator_is_enough(params: Params) -> None:
         return parse_params({**params.dump(), "rewards": rewards}, "a test")
 
     assert idle(with_devices("cpu", "cuda"), "train-reward") is None
-    keys = (
-        "rewards.mine_1.device and rewards.preference.device are cpu, so it would stand idle. Set one of them to auto"
-    )
+    keys = "rewards.mine_1.device and rewards.preference.device are cpu, so it would be idle. Set one of them to auto"
     assert keys in str(idle(with_devices("cpu", "cpu"), "train-reward"))
 
 

@@ -53,7 +53,7 @@ def test_unsuitable_images_are_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("variables", "labels", "needs", "said"),
     [
-        ([], {}, Needs(cuda=True), "is without CUDA, so the accelerators of its steps would stand idle."),
+        ([], {}, Needs(cuda=True), "is without CUDA, so the accelerators of its steps would be idle."),
         (["CUDA_VERSION=13"], {}, Needs(cuda=True), None),
         ([], {}, Needs(packages=("peft",)), "does not say that it holds peft (label laurel.packages)"),
         ([], {"laurel.packages": "bitsandbytes peft"}, Needs(packages=("peft",)), None),

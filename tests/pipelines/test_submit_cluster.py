@@ -258,7 +258,7 @@ def test_no_server_answers(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--image", "laurel-python"], "does not say which build"),
+        (["--image", "laurel-python"], "does not identify one build"),
         (["--image", IMAGE, "--schedule", "TZ=Europe/Berlin 0 3 * * 1"], "must have five fields"),
         (["--image", IMAGE, "--secret", "A=projects/p/secrets/s"], "must name a Kubernetes secret and a key in it"),
         (["--image", IMAGE, "--bucket", "gs://b-b-b"], "--bucket is for Vertex AI and --host for a cluster"),

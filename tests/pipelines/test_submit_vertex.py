@@ -231,7 +231,7 @@ def test_a_price_is_shown_with_its_date_and_source(laurel: Laurel, tmp_path: Pat
     table.write_text("- {region: europe-west4}\n")
     code, out, err = submit(laurel, "--dry-run", *prices)
     assert (code, out) == (2, "")
-    assert "prices.yaml: 0.date is not as its comment says (Field required)." in err
+    assert "prices.yaml: 0.date does not have the form described in its comment (Field required)." in err
 
 
 def test_a_gpu_costs_the_whole_machine_that_it_is_sold_in(laurel: Laurel, tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_an_environment_of_ones_own_without_a_limit_is_noted(tmp_path: Path, mon
     assert note not in lines(tmp_path, {**changes, "env.max_episode_steps": 50})
     with pytest.raises(EnvError, match=r'"NeverEnd-v0"\. Did you mean "NeverEnds-v0"\?'):
         lines(tmp_path, {**changes, "env.id": "never_ends:NeverEnd-v0"})
-    with pytest.raises(EnvError, match=r'no environment "CartPole-v9"\. The module never_ends registers none'):
+    with pytest.raises(EnvError, match=r'no environment "CartPole-v9"\. The module never_ends does not register'):
         lines(tmp_path, {**changes, "env.id": "never_ends:CartPole-v9"})
 
 

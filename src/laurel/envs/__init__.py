@@ -161,7 +161,7 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         known = [name for name, spec in gym.registry.items() if not module or _is_of(spec.entry_point, module)]
         hint = atari.format(env_id) if env_id.startswith("ALE/") else closest(env_id, known)
         if module:
-            hint += f' The module {module} registers none of that name: call gymnasium.register(id="{env_id}", ...).'
+            hint += f' The module {module} does not register that name: call gymnasium.register(id="{env_id}", ...).'
         raise EnvError(f'env.id: Gymnasium knows no environment "{env_id}".{hint}')
     options: dict[str, Any] = {**env.kwargs, **kwargs}
     limit = step_limit(env)

@@ -51,7 +51,7 @@ def test_templates_that_are_refused(refused: Refused, template: Path) -> None:
     changed(template, lambda spec: spec["root"]["inputDefinitions"]["parameters"].pop("shaping"))
     assert "its parameters differ from this version's in shaping" in said()
     template.write_text(good.replace(IMAGE, "laurel-python:latest"))
-    assert "lies in no registry" in said()
+    assert "is not in a registry" in said()
 
 
 def test_a_template_with_other_parts_than_the_parameters(refused: Refused, project: Project) -> None:
