@@ -36,10 +36,11 @@ from laurel.feedback.known_answers import by_progress
 from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.feedback.ranked_texts import OWN, load_ranked
 from laurel.llm import smollm2
+from laurel.llm.adapter import QUALITY
 from laurel.llm.chat import ChatRequest, Reply
 from laurel.llm.judge_tuning import Labels, Tuning
 from laurel.llm.local_chat import LocalChat
-from laurel.llm.local_model import QUALITY, load_model
+from laurel.llm.local_model import load_model
 from laurel.llm.local_prompts import Prompt, PromptReader
 from laurel.params import EnvParams, parse_params
 from laurel.params.judges import HuggingFaceParams

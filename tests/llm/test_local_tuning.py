@@ -16,10 +16,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from laurel.errors import AnnotationError
 from laurel.llm import local_tuning
+from laurel.llm.adapter import WEIGHTS
 from laurel.llm.chat import ChatRequest, Message, RefusedError, Reply
 from laurel.llm.judge_tuning import Tuning
 from laurel.llm.local_chat import load_local
-from laurel.llm.local_model import ADAPTER, load_model
+from laurel.llm.local_model import load_model
 from laurel.llm.local_tuning import PROJECTIONS, Item, tune
 from laurel.params.judges import HuggingFaceParams
 
@@ -56,7 +57,7 @@ def adapter(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert losses[-1] < losses[0] / 2
     config = json.loads((folder / "adapter_config.json").read_text())
     assert config["target_modules"] == sorted(PROJECTIONS), "a set has another order in each process"
-    assert {weight.dtype for weight in load_file(folder / ADAPTER).values()} == {torch.bfloat16}
+    assert {weight.dtype for weight in load_file(folder / WEIGHTS).values()} == {torch.bfloat16}
     return folder
 
 

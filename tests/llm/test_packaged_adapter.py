@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ import pytest
 
 from laurel.cli.app import main
 from laurel.data.manifest import checked_manifest
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.prompt import FOLDER
 from laurel.feedback.questions.pair import load_prompt
 from laurel.llm import smollm2
+from laurel.llm.adapter import PACKAGED, QUALITY, WEIGHTS, adapter_place
 from laurel.llm.judge_tuning import Labels, Tuning
-from laurel.llm.local_model import ADAPTER, ADAPTERS, QUALITY, adapter_place
 from laurel.llm.local_tuning import settings_of
+from laurel.params.annotation import AnnotateParams, LanguageModelParams
+from laurel.params.judges import HuggingFaceParams
 from laurel.stages import tune_judge
 from laurel.stages.tune_judge import failed_to_learn
 
@@ -24,11 +29,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_it_is_what_was_tuned() -> None:
-    place = ADAPTERS / "laurel"
+    place = PACKAGED / "laurel"
     checked_manifest(place, "tune-judge")
     assert adapter_place("laurel") == str(place)
     assert adapter_place("./laurel") == "./laurel", "a directory of the user's"
-    assert (place / ADAPTER).stat().st_size < 5e6
+    assert (place / WEIGHTS).stat().st_size < 5e6
     quality = json.loads((place / QUALITY).read_text())
     config = json.loads((place / "adapter_config.json").read_text())
     assert quality["base"]["model"] == config["base_model_name_or_path"] == smollm2.NAME
@@ -36,6 +41,27 @@ def test_it_is_what_was_tuned() -> None:
     assert not quality["learned"].keys() & quality["held_out"].keys()
     assert not failed_to_learn(quality["loss"])
     assert quality["mean_accuracy"] > 0.9
+
+
+def test_asking_it_with_another_prompt_is_noted(tmp_path: Path) -> None:
+    def notes(prompt: str | Path, adapter: str | None = "laurel") -> Sequence[str]:
+        named = HuggingFaceParams(model=smollm2.NAME, adapter=adapter)
+        language_model = LanguageModelParams(prompt=str(prompt))
+        return kind_of(
+            AnnotateParams(annotator="huggingface", huggingface=named, language_model=language_model)
+        ).notes()
+
+    assert not notes("concise")
+    assert not notes("answer_only", adapter=None)
+    (note,) = notes("answer_only")
+    assert note.startswith('The adapter "laurel" was tuned with the prompt concise, but is asked with answer_only, so ')
+    own = tmp_path / "concise.jinja"
+    packaged = FOLDER / "pair" / "concise.jinja"
+    own.write_text(packaged.read_text())
+    assert not notes(own), "the same prompt"
+    own.write_text(packaged.read_text().replace("better", "nicer"))
+    (note,) = notes(own)
+    assert "is asked with another version of it" in note
 
 
 def test_it_is_what_make_judge_makes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,8 +78,8 @@ def test_it_is_what_make_judge_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, command = recipe.replace("\\\n", " ").rpartition("laurel annotate tune")
     main(["annotate", "tune", *shlex.split(command)])
     ((labels, output, tuning),) = made
-    assert output.resolve() == (ADAPTERS / "laurel").resolve()
-    recorded = json.loads((ADAPTERS / "laurel" / "manifest.json").read_text())
+    assert output.resolve() == (PACKAGED / "laurel").resolve()
+    recorded = json.loads((PACKAGED / "laurel" / "manifest.json").read_text())
     assert recorded["params"]["tuning"] == settings_of(tuning), "run `make judge` again"
     for name in ("environments", "held_out"):
         assert recorded["params"][name] == list(getattr(labels, name))

@@ -10,6 +10,7 @@ from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.annotator import Judgement, Pair
+from laurel.feedback.annotators.embedding import EmbeddingKind
 from laurel.stages.pair_labelling import Meter
 from tiny_project import UNTRACKED, Changes, Project, read_json
 
@@ -50,6 +51,12 @@ def test_a_simulated_teacher_says_so(project: Project) -> None:
     preferences = read_preferences(project.output("annotate"))
     assert "simulated" in preferences.annotator
     assert preferences.status_counts()["abstain"] > 0
+
+
+def test_what_readers_of_its_labels_must_know_is_noted(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EmbeddingKind, "notes", lambda _: ["Its encoder is a small one."])
+    project.run("annotate")
+    assert manifest(project)["notes"] == ["Its encoder is a small one."]
 
 
 class Faulty:

@@ -120,6 +120,14 @@ class AnnotatorKind(ABC):
         """
         return None
 
+    def notes(self) -> Sequence[str]:
+        """Return what readers of its labels of pairs must know, such as that a setting does not go with its model.
+
+        Raises:
+            AnnotationError, PromptError: a file that describes it is damaged, or its prompt does not exist.
+        """
+        return ()
+
     @property
     def simulated(self) -> bool:
         """Whether labels come from code by the environment's author instead of a model; shown wherever its answers

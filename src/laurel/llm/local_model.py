@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from laurel.data.manifest import MANIFEST
 from laurel.device import torch_device
 from laurel.errors import ParamsError, first_line
 from laurel.llm import smollm2
+from laurel.llm.adapter import WEIGHTS as ADAPTER_WEIGHTS
+from laurel.llm.adapter import adapter_base, adapter_not_loaded, adapter_place
 from laurel.llm.chat import Identity, RefusedError
 from laurel.llm.chat_template import undated
 from laurel.llm.cpu_types import float32_is_quicker
@@ -32,10 +33,6 @@ KEY = "annotate.huggingface"
 CONFIG = "config.json"
 WEIGHTS = {".safetensors", ".bin"}
 DIGESTED = {".json", ".jinja", ".txt", ".model"} | WEIGHTS
-ADAPTER = "adapter_model.safetensors"
-ADAPTERS = Path(__file__).with_name("adapters")
-QUALITY = "quality.json"
-"""File beside an adapter from `laurel annotate tune`: its purpose and quality."""
 WHOLE = 2**20
 """Files up to this many bytes are digested completely; of larger ones, this many bytes in blocks spread over the
 file."""
@@ -185,7 +182,7 @@ def check_installed(params: HuggingFaceParams) -> None:
         _need("adapter", params.adapter, "peft")
     for name, config, refuse in (
         (smollm2.path_of(params.model), CONFIG, _not_loaded),
-        (params.adapter, f"adapter_{CONFIG}", _adapter_not_loaded),
+        (params.adapter, f"adapter_{CONFIG}", adapter_not_loaded),
     ):
         if name and name.startswith(("/", ".", "~")):
             if not Path(name).is_dir():
@@ -254,16 +251,18 @@ def _load_adapter(model: Any, params: HuggingFaceParams, name: str) -> None:
 
     place = adapter_place(name)
     try:
-        if cached_file(place, ADAPTER, _raise_exceptions_for_missing_entries=False) is None:
-            missing = f"it has no {ADAPTER}, and other formats of weights can run code"
-            nowhere = f"there is no such directory, and the hub has no {ADAPTER} of that name or cannot be reached"
-            raise _adapter_not_loaded(name, missing if Path(place).is_dir() else nowhere)
+        if cached_file(place, ADAPTER_WEIGHTS, _raise_exceptions_for_missing_entries=False) is None:
+            missing = f"it has no {ADAPTER_WEIGHTS}, and other formats of weights can run code"
+            nowhere = (
+                f"there is no such directory, and the hub has no {ADAPTER_WEIGHTS} of that name or cannot be reached"
+            )
+            raise adapter_not_loaded(name, missing if Path(place).is_dir() else nowhere)
         _check_base(params)
         model.load_adapter(place)
     except damaged() as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise _adapter_not_loaded(name, first_line(error)) from None
+        raise adapter_not_loaded(name, first_line(error)) from None
 
 
 def _dtype(params: HuggingFaceParams, config: Any, device: torch.device) -> str:
@@ -285,25 +284,14 @@ def _merged(model: Any) -> Any:
     return model
 
 
-def adapter_place(name: str) -> str:
-    """Return the directory of an adapter: in this package if it has one of that name, otherwise as in the params."""
-    packaged = ADAPTERS / name
-    return str(packaged) if name.isidentifier() and packaged.is_dir() else name
-
-
 def _check_base(params: HuggingFaceParams) -> None:
     """Refuse an adapter that was tuned on other weights, if these are recorded."""
-    if not (quality := Path(adapter_place(str(params.adapter)), QUALITY)).is_file():
-        return
-    try:
-        base = json.loads(quality.read_text(encoding="utf-8"))["base"]
-    except (ValueError, LookupError, TypeError):
-        raise _adapter_not_loaded(str(params.adapter), f"its {QUALITY} is damaged") from None
-    if base["weights"] != weights_digest(params):
+    base = adapter_base(str(params.adapter))
+    if base is not None and base[1] != weights_digest(params):
         raise RefusedError(
-            f'The adapter "{params.adapter}" was tuned on {base["model"]} with weights of the digest '
-            f'{base["weights"]}, but "{params.model}" has others. Set {KEY}.model to the one that it was tuned on, or '
-            f"{KEY}.adapter to another adapter."
+            f'The adapter "{params.adapter}" was tuned on {base[0]} with weights of the digest {base[1]}, but '
+            f'"{params.model}" has others. Set {KEY}.model to the one that it was tuned on, or {KEY}.adapter to '
+            "another adapter."
         )
 
 
@@ -311,13 +299,6 @@ def _not_loaded(name: str, reason: str) -> RefusedError:
     return RefusedError(
         f'Language model "{name}" cannot be loaded: {reason.rstrip(".: ")}. '
         "Give a directory with a causal language model that has a chat template, or a name on the Hugging Face hub."
-    )
-
-
-def _adapter_not_loaded(name: str, reason: str) -> RefusedError:
-    return RefusedError(
-        f'The adapter "{name}" cannot be loaded: {reason.rstrip(".: ")}. Give a directory with LoRA weights, as laurel '
-        "annotate tune and peft write them, or a name on the Hugging Face hub."
     )
 
 

@@ -19,10 +19,11 @@ import torch
 from transformers import DynamicCache
 
 from laurel.errors import AnnotationError
+from laurel.llm.adapter import WEIGHTS as ADAPTER_WEIGHTS
 from laurel.llm.chat import ChatRequest, Failure
 from laurel.llm.judge_tuning import Tuning
 from laurel.llm.local_head import some_logits
-from laurel.llm.local_model import ADAPTER, LocalModel
+from laurel.llm.local_model import LocalModel
 from laurel.llm.local_prompts import Prompt, PromptReader
 from laurel.llm.local_scoring import common_beginning
 from laurel.llm.lora import with_lora
@@ -111,7 +112,7 @@ def tune(
         _save(folder / CHECKPOINT, weights, optimizer, losses)
     adapted.eval()
     adapted.save_pretrained(folder, save_embedding_layers=False)
-    _in_half(folder / ADAPTER)
+    _in_half(folder / ADAPTER_WEIGHTS)
     as_anywhere(folder / "adapter_config.json", local.identity.model)
     return losses
 

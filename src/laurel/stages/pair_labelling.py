@@ -23,6 +23,7 @@ from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Annotator, failures_of, judge, pairs_of, usage_of
+from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.probe import ask, has_probe, load_probe
 from laurel.feedback.rounds import OneRound, Rounds, make_rounds
@@ -137,6 +138,7 @@ class PairLabelling:
                 )
                 cut_short = f"{judged}: {why}."
                 out.notes.append(cut_short)
+            out.notes += [note for voter in annotate.voters for note in kind_of(voter).notes()]
             if annotator.simulated:
                 out.notes.append(simulated_labels(annotator.name))
             out.notes += rounds.notes

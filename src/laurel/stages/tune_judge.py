@@ -26,10 +26,11 @@ from laurel.feedback.prompt import Prompt
 from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.feedback.ranked_texts import by_rank, load_ranked
 from laurel.feedback.references import task_of
+from laurel.llm.adapter import QUALITY
 from laurel.llm.chat import ChatRequest, Reply
 from laurel.llm.judge_tuning import Labels, Tuning
 from laurel.llm.local_chat import LocalChat
-from laurel.llm.local_model import QUALITY, LocalModel, load_model, weights_digest
+from laurel.llm.local_model import LocalModel, load_model, weights_digest
 from laurel.llm.local_tuning import CHECKPOINT, Item, settings_of, tune
 from laurel.params import EnvParams, Params
 from laurel.params.annotation import AnnotateParams

@@ -9,10 +9,12 @@ from laurel.errors import AnnotationError
 from laurel.feedback.annotator_kind import is_directory
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.prompt import Prompt, load_prompt
+from laurel.feedback.questions.pair import load_prompt as load_pair_prompt
+from laurel.llm.adapter import adapter_place, adapter_prompt
 from laurel.llm.budget import Budget
 from laurel.llm.chat import ChatModel, ChatRequest, Identity, RefusedError, Sampling
 from laurel.llm.damage import damaged
-from laurel.llm.local_model import adapter_place, check_installed, context_of, identity_here
+from laurel.llm.local_model import check_installed, context_of, identity_here
 from laurel.llm.responses import ResponseStore
 from laurel.llm.smollm2 import NAME, PACKAGE, path_of
 from laurel.params.judges import HuggingFaceParams
@@ -54,6 +56,19 @@ class HuggingFaceKind(ChatAnnotator):
     @property
     def title(self) -> str:
         return f"{self.params.annotator} {self.model_name}"
+
+    def notes(self) -> list[str]:
+        """Note if its adapter was tuned with another prompt than the one that it is asked with."""
+        name = self.section.adapter
+        tuned = adapter_prompt(name) if name else None
+        asked = load_pair_prompt(self.params.language_model.prompt)
+        if tuned is None or tuned[1] == asked.digest:
+            return []
+        version = "another version of it" if tuned[0] == asked.name else asked.label
+        return [
+            f'The adapter "{name}" was tuned with the prompt {tuned[0]}, but is asked with {version}, so the figures '
+            f"of its model card may not hold. Set annotate.language_model.prompt to {tuned[0]}, as it was then."
+        ]
 
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
         from laurel.llm.local_chat import load_local
