@@ -148,6 +148,7 @@ def test_the_content_is_not_changed() -> None:
         ("collect.policies", [3], "collect.policies[0] is 3, but must be a mapping with keys kind, share, "),
         ("collect.policies", {"kind": "random"}, "collect.policies is a mapping of 1, but must be a list."),
         # out of range
+        ("collect", {"steps": 2, "parts": 3}, "collect has 3 parts, but only 2 steps: set collect.parts to fewer."),
         ("shaping.quantile", 1.0, "shaping.quantile is 1.0, but must be less than 1."),
         ("shaping.beta", -1, "shaping.beta is -1, but must be greater than or equal to 0."),
         ("agent.ppo.learning_rate", 0, "agent.ppo.learning_rate is 0, but must be greater than 0."),

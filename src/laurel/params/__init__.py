@@ -94,6 +94,12 @@ class CollectParams(Section):
     policies: Annotated[tuple[PolicyShare, ...], Field(strict=False), AfterValidator(filled)] = (PolicyShare(),)
     """The behaviour policies; each acts in its share of the environments."""
 
+    @model_validator(mode="after")
+    def _parts_have_steps(self) -> CollectParams:
+        if self.parts > self.steps:
+            raise ValueError(f"has {self.parts} parts, but only {self.steps} steps: set collect.parts to fewer.")
+        return self
+
 
 class CaptionParams(Section):
     with_action: bool = False

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from laurel import __version__
 from laurel.data.background import InBackground
 from laurel.device import single_threaded
-from laurel.errors import ParamsError
 from laurel.params import CollectParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
 from laurel.pool import usable_cpus
@@ -43,7 +42,7 @@ def run(
 
     Raises:
         EnvError: the environment cannot be made, or its spaces are not supported.
-        ParamsError: there are more policies than environments, or more parts than steps.
+        ParamsError: there are more policies than environments.
         DataError: a policy's checkpoint cannot be used, or the output cannot be written.
     """
     from laurel.data.directory import output_directory
@@ -52,13 +51,10 @@ def run(
     from laurel.progress import progress
     from laurel.tracking.tracker import Tracker
 
-    parts = collect.parts
-    if parts > collect.steps:
-        raise ParamsError(f"collect.parts is {parts}, but there are only {collect.steps} steps (collect.steps).")
     sections = {"seed": seed, "env": env, "collect": collect}
     used = dumped(sections)
     stage = STAGE if part is None else PART
-    numbers = [part] if part is not None else list(range(parts))
+    numbers = [part] if part is not None else list(range(collect.parts))
     collectors = [_Collector.of(seed, env, collect, number) for number in numbers]  # checks before anything is made
     with output_directory(output, stage=stage, params=used if part is None else {**used, "part": part}) as out:
         out.adapter = words_of(env.id, env.kwargs)
