@@ -50,6 +50,13 @@ def test_seeds_that_differ_little_have_a_narrower_interval():
     assert width(np.full(10, 0.5)) > 0.2, "a seed in five may still be unlike those seen"
 
 
+def test_no_bound_is_beyond_what_a_seed_may_score():
+    for n in range(1, 30):
+        low, high = mean_intervals(np.array([np.ones(n), np.full(n, 0.7)]), 0.0, 1.0, draws=1000, seed=n)
+        assert high[0] == 1.0
+        assert 0.0 <= low.min() <= high.max() <= 1.0
+
+
 def test_equal_scores_have_equal_intervals_and_an_unknown_one_none():
     low, high = mean_intervals(np.array([[1.0, 2.0], [1.0, 2.0], [np.nan, 1.0]]), 0.0, 3.0, draws=500, seed=0)
     assert low[0] == low[1]

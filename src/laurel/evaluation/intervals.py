@@ -62,8 +62,9 @@ def mean_intervals(
     weights = generator(seed, "mean_intervals", n).dirichlet(np.ones(n + 1), size=draws)
     bounds = []
     for end, tail in ((low, _TAIL), (high, 1 - _TAIL)):
-        means = np.column_stack([scores, np.full(rows, end)]) @ weights.T
-        bounds.append(np.quantile(means, tail, axis=1))
+        values = np.column_stack([scores, np.full(rows, end)])
+        bound = np.quantile(values @ weights.T, tail, axis=1)
+        bounds.append(np.clip(bound, values.min(axis=1), values.max(axis=1)))  # weights add up to 1 but for rounding
     return bounds[0], bounds[1]
 
 
