@@ -10,8 +10,8 @@ import pytest
 from laurel.errors import DataError
 from laurel.params import Params, parse_params
 from laurel.params.file import read_value
-from laurel.params.search import Sweep
-from laurel.tuning.results import _best
+from laurel.params.search import Searched, Sweep
+from laurel.tuning.results import _best, _notes
 
 WHOLE = """\
 env: {id: CartPole-v1}
@@ -48,3 +48,23 @@ def test_a_value_in_two_places_is_changed_in_one() -> None:
 def test_a_file_that_was_changed_meanwhile() -> None:
     with pytest.raises(DataError, match="has changed since it was read"):
         best(WHOLE.replace("0.9", "0.8"), read(WHOLE), agent__ppo__gamma=0.5)
+
+
+@pytest.mark.parametrize(
+    ("searched", "value", "near"),
+    [
+        (Searched(low=0.0, high=4.0), 3.9, True),
+        (Searched(low=0.0, high=4.0), 0.1, True),
+        (Searched(low=0.0, high=4.0), 0.5, False),
+        (Searched(low=1e-4, high=1.0, log=True), 1.2e-4, True),
+        (Searched(low=1e-4, high=1.0, log=True), 1e-3, False),
+        (Searched(low=1, high=3), 3, True),
+        (Searched(low=1, high=3), 2, False),
+        (Searched(choices=(1, 2)), 1, False),
+    ],
+)
+def test_a_best_value_near_an_end_of_its_range_is_noted(searched: Searched, value: float, near: bool) -> None:
+    best: Any = SimpleNamespace(values={"shaping.beta": value}, number=0, state="complete")
+    sweep = Sweep("preference", (1,), 1000, {"shaping.beta": searched})
+    noted = [note for note in _notes(sweep, read(WHOLE), [best], best, {}) if "near an end of its range" in note]
+    assert len(noted) == near

@@ -34,6 +34,8 @@ FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A,B,C"
 _UNSET = object()
 DIGITS = 4
 """Significant digits of the numbers that are tried."""
+EDGE = 0.05
+"""Share of a range that counts as near its end."""
 
 
 class Searched(Section):
@@ -79,6 +81,13 @@ class Searched(Section):
         assert self.low is not None
         assert self.high is not None
         return isinstance(value, int | float) and self.low <= value <= self.high
+
+    def near_end(self, value: JsonValue) -> bool:
+        """Whether a value lies within EDGE of an end of the range, on its scale; False for choices."""
+        if not isinstance(value, int | float) or self.low is None or self.high is None:
+            return False
+        low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        return not EDGE < (at - low) / (high - low) < 1 - EDGE
 
 
 Space = Mapping[str, Searched]

@@ -91,8 +91,8 @@ def _notes(
     if not weights:
         notes.append(f"Importance is left out: it needs at least {MIN_TRIALS} complete trials.")
     for name, searched in sweep.space.items():
-        if searched.choices is None and chosen.values[name] in (searched.low, searched.high):
-            notes.append(f"The best {name} lies at the edge of its range: a wider range may contain better values.")
+        if searched.near_end(chosen.values[name]):
+            notes.append(f"The best {name} lies near an end of its range: a wider range may contain better values.")
     failed = [trial for trial in trials if trial.state == "failed"]
     if failed:
         notes.append(f"{len(failed)} trials failed, e.g. trial {failed[0].number}: {failed[0].note}")
