@@ -190,7 +190,7 @@ def _annotate(folder: Path) -> None:
         said["judging"] = time.perf_counter() - began[0]
         said["judging_peak"] = _peak()
 
-    LabelWriter.__init__, LabelWriter.__exit__ = begins, ends  # type: ignore[method-assign]
+    LabelWriter.__init__, LabelWriter.__exit__ = begins, ends  # type: ignore[method-assign, assignment]
     start = time.perf_counter()
     annotate.run(**STAGE["annotate"].given(params), captions=folder / "captions", output=folder / "preferences")
     said["seconds"] = time.perf_counter() - start
@@ -205,7 +205,9 @@ def _tracked(folder: Path) -> None:
     """Run the stage, then log its labels to MLflow and return how long that took."""
     import os
 
+    from laurel.data.directory import Output
     from laurel.data.gold import GoldFile
+    from laurel.data.manifest import read_manifest
     from laurel.data.sample import read_sample
     from laurel.envs import adapter_for
     from laurel.feedback.references import task_of
@@ -228,7 +230,7 @@ def _tracked(folder: Path) -> None:
     judged = params.annotate.model_copy(update={"gold": gold.path})
     sections = {"env": params.env, "caption": params.caption, "annotate": judged}
     wall, began = time.perf_counter(), time.process_time()
-    annotate.track(run, sections, {}, labels)
+    annotate.track(run, sections, Output(labels, counts=read_manifest(labels)["counts"]))
     said: dict[str, float] = {"tracked": time.process_time() - began, "wall": time.perf_counter() - wall}
     traces = client.search_traces([experiment], max_results=100)
     said |= {"traces": len(traces), "labelled": sum(bool(trace.info.assessments) for trace in traces)}

@@ -119,7 +119,7 @@ def ours(seed: int) -> tuple["Clock", int]:
     from laurel.envs import adapter_for
     from laurel.envs.vector import make_vector
     from laurel.params import EnvParams
-    from laurel.params.training import PPOParams
+    from laurel.params.algorithms import PPOParams
     from laurel.seeding import derive_seed, generator
 
     torch.set_num_threads(1)

@@ -7,13 +7,17 @@ with: python benchmarks/crafting_steps.py
 
 import json
 import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from peers.environment import peer_python
 from record import about, command_line, load_average, write
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+from environment import peer_python
 
 import laurel.envs.builtin  # noqa: F401  registers it
 

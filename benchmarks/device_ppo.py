@@ -77,7 +77,8 @@ def _rate(env_id: str, n_agents: int, device: str, *, tensors: bool) -> int:
 
     from laurel.envs import adapter_for
     from laurel.params import EnvParams
-    from laurel.params.training import PPOParams, ShapingParams
+    from laurel.params.algorithms import PPOParams
+    from laurel.params.training import ShapingParams
     from laurel.training.loop import train_together
     from laurel.training.task import Assignment, Task
 
@@ -109,11 +110,11 @@ def _alone(env_id: str, n_agents: int, device: str) -> int:
     from laurel.envs.tensor import make_tensors
     from laurel.envs.tensor.base import TensorEnv
     from laurel.params import EnvParams
-    from laurel.params.training import PPOParams
+    from laurel.params.algorithms import PPOParams
 
     torch.set_num_threads(1)
     env, ppo, there = EnvParams(id=env_id), PPOParams(), torch.device(device)
-    adapter, wait = adapter_for(env), torch.cuda.synchronize if device == "cuda" else lambda: None
+    adapter = adapter_for(env)
     parts = [make_tensors(env, adapter, ppo.n_envs, seed, there) for seed in range(n_agents)]
     envs = TensorEnv.stacked(parts)
     actions = torch.randint(adapter.action_space.n, (ppo.n_steps, envs.n_rows), device=there)  # type: ignore[attr-defined]
@@ -121,7 +122,8 @@ def _alone(env_id: str, n_agents: int, device: str) -> int:
     def roll() -> None:
         for action, drawn in zip(actions, envs.draw(ppo.n_steps), strict=True):
             envs.step(action, drawn)
-        wait()
+        if device == "cuda":
+            torch.cuda.synchronize()
 
     with torch.no_grad():
         roll()

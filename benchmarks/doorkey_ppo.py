@@ -140,7 +140,8 @@ def run(seed: int, rewarded: bool, intrinsic: float, steps: int = STEPS, took: l
     from reaching import Clock
 
     from laurel.envs import adapter_for
-    from laurel.params.training import PPOParams, ShapingParams
+    from laurel.params.algorithms import PPOParams
+    from laurel.params.training import ShapingParams
     from laurel.training.loop import train
     from laurel.training.task import Task
 
@@ -159,11 +160,11 @@ def run(seed: int, rewarded: bool, intrinsic: float, steps: int = STEPS, took: l
 
 def _work(seed: int) -> dict[str, int]:
     """Count the reward's work in a run: distinct captions, and steps in which something comes into view."""
-    from laurel.envs import minigrid
+    from laurel.envs import minigrid, minigrid_sights
     from laurel.envs.captioner import Captioner
 
     counted = {"captions": 0, "sights": 0, "resets": 0}
-    ids_of, first_sight = Captioner.ids_of, minigrid.first_sight
+    ids_of, first_sight = Captioner.ids_of, minigrid_sights.first_sight
 
     def captioned(captioner: Captioner, transitions: Any, valid: Any) -> Any:
         found = ids_of(captioner, transitions, valid)

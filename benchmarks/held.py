@@ -58,7 +58,9 @@ class _Watch(threading.Thread):
 
 def _arrow() -> int:
     pyarrow = sys.modules.get("pyarrow")
-    return int(pyarrow.total_allocated_bytes()) if hasattr(pyarrow, "total_allocated_bytes") else 0
+    if pyarrow is None or not hasattr(pyarrow, "total_allocated_bytes"):  # it may be in the middle of its import
+        return 0
+    return int(pyarrow.total_allocated_bytes())
 
 
 def attributed() -> Counter[str]:

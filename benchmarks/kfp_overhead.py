@@ -78,7 +78,7 @@ def _pipeline(folder: Path) -> Callable[[], None]:
     from laurel.components.caption import caption
     from laurel.components.collect import collect
 
-    @dsl.pipeline(name="chain")
+    @dsl.pipeline(name="chain")  # type: ignore[untyped-decorator]
     def chain() -> None:
         every = {"env": PARAMS["env"], "tracking": PARAMS["tracking"], "code_version": "1"}
         trajectories = collect(**every, seed=0, collect=PARAMS["collect"]).outputs["trajectories"]

@@ -15,7 +15,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 from record import RESULTS, about, command_line, load_average, write
 from scipy.stats import kendalltau
 
-from laurel.feedback.acquisition import Disagreement, Information, Nearby, Ranking
+from laurel.feedback.acquisition import Disagreement, Information, Nearby, Ranking, Strategy
 from laurel.feedback.pairs import UnaskedPairs
 from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labels
 from laurel.feedback.samplers import AdaptiveSampler, DrawnSampler, Sampler
@@ -214,13 +214,13 @@ def _rounds(name: str, embeddings: Any, limit: int, seed: int) -> Iterator[tuple
         counts = (10**4 / np.arange(1, size + 1)).astype(np.int64)  # Zipf's law
         sampler = DrawnSampler(counts, min(limit, len(unasked)), name, unasked, rng)
     else:
-        strategy = {
+        strategies: dict[str, Callable[[], Strategy]] = {
             "disagreement": lambda: Disagreement(embeddings),
             "information": lambda: Information(embeddings),
             "ranking": lambda: Ranking(size),
             "nearby": lambda: Nearby(embeddings),
-        }[name]()
-        sampler = AdaptiveSampler(strategy, unasked, rng)
+        }
+        sampler = AdaptiveSampler(strategies[name](), unasked, rng)
     asked, (least, share) = 0, ROUNDS[size]
     while asked < limit:
         first, second = sampler.propose(min(max(least, round(share * asked)), limit - asked))

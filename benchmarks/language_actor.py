@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import JsonValue
 from record import ONE_THREAD, about, command_line, load_average, write
 
 from laurel.agents.actor import View
@@ -34,7 +35,14 @@ from laurel.training.curve import read_rows
 from laurel.training.loop import train
 from laurel.training.task import Task
 
-GRID = {"size": 4, "goal": [1, 1], "heading": True, "actions": "sequence", "max_moves": 8, "slip": 0.0}
+GRID: dict[str, JsonValue] = {
+    "size": 4,
+    "goal": [1, 1],
+    "heading": True,
+    "actions": "sequence",
+    "max_moves": 8,
+    "slip": 0.0,
+}
 TARGET, TARGET_OF_OTHERS, TARGET_OF_SMOLLM2 = 0.95, 0.9, 0.8
 SECONDS = {"tiny": 60, "smollm2": 30 * 60}
 """Maximum CPU seconds of a training, so that other work on the core does not count."""

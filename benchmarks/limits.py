@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -171,10 +172,10 @@ def best_products(widths: tuple[int, ...], rows: int, *, learning: bool) -> floa
         x, w, y = (
             rng.standard_normal(shape).astype(np.float32) for shape in ((n_in, rows), (n_out, n_in), (n_out, rows))
         )
-        seconds += _best(lambda w=w, x=x: w @ x)
+        seconds += _best(partial(np.matmul, w, x))
         if learning:
-            seconds += _best(lambda y=y, x=x: y @ x.T)
-            seconds += _best(lambda w=w, y=y: w.T @ y) if layer else 0.0
+            seconds += _best(partial(np.matmul, y, x.T))
+            seconds += _best(partial(np.matmul, w.T, y)) if layer else 0.0
     return seconds
 
 

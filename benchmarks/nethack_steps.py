@@ -117,8 +117,8 @@ def _processes(steps: int, rounds: int) -> dict[str, Any]:
     measures = (
         partial(_at_once, ((_theirs, DIVIDED),)),
         partial(_at_once, ((_theirs, DIVIDED // 2), (_theirs, DIVIDED // 2))),
-        lambda steps: _ours(DIVIDED, steps, clock=clock),
-        lambda steps: _ours(DIVIDED, steps, processes=2, clock=clock),
+        partial(_ours, DIVIDED, clock=clock),
+        partial(_ours, DIVIDED, processes=2, clock=clock),
     )
     one, two, ours, divided = np.median([[measure(steps) for measure in measures] for _ in range(rounds)], axis=0)
     return {

@@ -127,7 +127,7 @@ def time_left(lines: list[Line]) -> dict[str, Any]:
                     break
     errors = [told / left - 1 for _, told, left in looks]
     within = len(looks) == len(WAYS) and max(map(abs, errors)) <= WITHIN
-    found = {
+    entry: dict[str, Any] = {
         "value": [round(error, 2) for error in errors],
         "unit": "relative error of train-agents' estimate of the remaining seconds, after at least "
         + ", ".join(f"{way:.0%}" for way in WAYS)
@@ -137,7 +137,7 @@ def time_left(lines: list[Line]) -> dict[str, Any]:
         "peer": "of each: share of the steps done, seconds estimated, actual seconds",
         "peer_value": [[round(done, 2), round(told), round(left)] for done, told, left in looks],
     }
-    return found if within else {**found, "why": "Agents of some arms are slower than the arms measured so far."}
+    return entry if within else {**entry, "why": "Agents of some arms are slower than the arms measured so far."}
 
 
 def _clone(folder: Path) -> Path:

@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,12 +43,14 @@ KEPT = ("/laurel/", "importlib")
 ELSE = "all else"
 Stack = tuple[tuple[str, str], ...]
 """File and function of each frame, the innermost first."""
+Seconds = defaultdict[Stack, float]
+"""Processor seconds by stack."""
 Parts = Mapping[str, tuple[str, set[str]]]
 """Part -> what a file's path contains, and the functions of such files that make it; none: all of them."""
 
 
 @contextmanager
-def sampled(*, threads: bool = False) -> Iterator[Counter[Stack]]:
+def sampled(*, threads: bool = False) -> Iterator[Seconds]:
     """Yield a counter of processor seconds by stack, which is filled within the block; for the main thread.
 
     Args:
@@ -88,12 +90,12 @@ def everywhere(folder: Path, commands: Sequence[str] = STAGES) -> dict[str, str]
     return {**os.environ, INTO: str(folder), COMMANDS: " ".join(commands), "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def written(folder: Path) -> dict[str, Counter[Stack]]:
+def written(folder: Path) -> dict[str, Seconds]:
     """Return what was written in that environment: by stage, processor seconds by stack."""
-    found: dict[str, Counter[Stack]] = {}
+    found: dict[str, Seconds] = {}
     for file in sorted(folder.glob("*.json")):
         one = json.loads(file.read_text())
-        of_stage = found.setdefault(one["stage"], Counter())
+        of_stage = found.setdefault(one["stage"], Seconds(float))
         for stack, seconds in one["stacks"]:
             of_stage[tuple((path, function) for path, function in stack)] += seconds
     return found
@@ -129,7 +131,7 @@ class _SignalLooks:
     """Samples the main thread by a signal; writes to a file, if there is one."""
 
     def __init__(self, place: Path | None = None) -> None:
-        self.found: Counter[Stack] = Counter()
+        self.found = Seconds(float)
         self._place, self._made, self._last = place, 0, time.process_time()
         self._began = time.time()
         self._writing = False
@@ -158,7 +160,7 @@ class _SignalLooks:
         self._last = now
 
     def _write(self, place: Path) -> None:
-        stacks: Counter[Stack] = Counter()
+        stacks = Seconds(float)
         for stack, seconds in self.found.items():
             stacks[stack[:1] + tuple(one for one in stack[1:] if any(kept in one[0] for kept in KEPT))] += seconds
         self.found = stacks
@@ -173,7 +175,7 @@ class _ThreadLooks(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="looks", daemon=True)
-        self.found: Counter[Stack] = Counter()
+        self.found = Seconds(float)
         self._over, self._whole = threading.Event(), time.process_time()
         self._of_thread = WeakKeyDictionary({thread: _spent(thread) for thread in threading.enumerate()})
         self._switch = sys.getswitchinterval()

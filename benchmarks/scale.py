@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import asdict
@@ -31,7 +30,7 @@ import numpy.typing as npt
 from collect_caption import Spent, command
 from held import ELSE
 from record import about, command_line, load_average, write
-from sampled import Parts, Stack, parts_of, sampled
+from sampled import Parts, Seconds, parts_of, sampled
 
 from laurel.envs import EnvAdapter, Transition
 
@@ -93,7 +92,7 @@ class WalkAdapter(EnvAdapter):
         return float(caption.removesuffix(".").rpartition(" ")[2] or 0) / 1e9
 
 
-gym.register("Walk-v0", Walk, max_episode_steps=100)
+gym.register("Walk-v0", lambda **_: Walk(), max_episode_steps=100)
 
 
 def main() -> None:
@@ -170,7 +169,7 @@ def agents() -> None:
 
 
 @contextmanager
-def _timed(into: list[float]) -> Iterator[Counter[Stack]]:
+def _timed(into: list[float]) -> Iterator[Seconds]:
     started, cpu = time.perf_counter(), time.process_time()
     with sampled() as found:
         yield found
@@ -238,7 +237,7 @@ def log_bare(client: Any, one: str, directory: Path, n: int) -> None:
         client.set_terminated(new)
 
 
-def _profile(what: str, found: Counter[Stack], parts: Parts) -> Profile:
+def _profile(what: str, found: Seconds, parts: Parts) -> Profile:
     return {what: {part: [round(seconds, 2)] for part, seconds in parts_of(found, parts).items()}}
 
 

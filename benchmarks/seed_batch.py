@@ -106,8 +106,12 @@ def _run(way: Way, env_id: str, settings: dict[str, Any], steps: int) -> float:
             Job(f"part {i}", work, (env_id, settings, steps, place, seeds, together)) for i, seeds in enumerate(parts)
         ]
         started = time.perf_counter()
-        run_jobs(jobs, n_processes, lambda _: None, PRELOAD)
+        run_jobs(jobs, n_processes, _unreported, PRELOAD)
         return time.perf_counter() - started
+
+
+def _unreported(n: int, *, free: bool = False, left: float | None = None) -> None:
+    """Take a report of progress, and show nothing."""
 
 
 def _profiled(env_id: str, settings: dict[str, Any], steps: int) -> dict[str, list[float]]:
@@ -149,7 +153,8 @@ def work(
 
     from laurel.envs import adapter_for
     from laurel.params import EnvParams
-    from laurel.params.training import PPOParams, ShapingParams
+    from laurel.params.algorithms import PPOParams
+    from laurel.params.training import ShapingParams
     from laurel.training.loop import train_together
     from laurel.training.task import Assignment, Task
 

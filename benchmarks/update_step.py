@@ -104,7 +104,8 @@ def _by_autograd() -> dict[str, float]:
     features, index = torch.from_numpy(_steps(total)), torch.randperm(total)[: params.batch_size]
 
     def loss_of(features: Any, action: Any, old: Any, advantage: Any, returns: Any) -> Any:
-        return clipped_loss(params, *policy(features, action), old, advantage, returns)[0]
+        log_prob, entropy, value = policy(features, action)
+        return clipped_loss(params, log_prob, entropy, value, old, advantage, returns)[0]
 
     def step(loss_of: Callable[..., Any], half: bool = False) -> None:
         inputs = features[index], action[index].long(), old[index], advantage[index], returns[index]

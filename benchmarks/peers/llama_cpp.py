@@ -7,7 +7,7 @@ Needs an environment with xllamacpp and the package that contains the file GGUF.
 tuning was tried.
 """
 
-import importlib.util
+import importlib.resources
 import json
 import sys
 import time
@@ -21,8 +21,8 @@ def main() -> None:
     asked = json.loads(Path(sys.argv[2]).read_text())
     params = xllamacpp.CommonParams()
     package, _, name = sys.argv[1].partition("/")
-    folder = importlib.util.find_spec(package).submodule_search_locations[0]
-    params.model.path, params.n_ctx, params.n_parallel = f"{folder}/{name}", 2048, 1
+    file = importlib.resources.files(package) / name
+    params.model.path, params.n_ctx, params.n_parallel = str(file), 2048, 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(params)
     once = {"n_predict": 1, "n_probs": 20, "temperature": 0.0, "cache_prompt": True}

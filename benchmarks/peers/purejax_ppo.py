@@ -145,7 +145,7 @@ def main() -> None:
     steps, reached, clock = UPDATES * N_STEPS * N_ENVS, None, Clock(N_ENVS)
     for update, some in enumerate(ended):
         for step in some:
-            solved = clock.reached((i, float(step[i])) for i in np.flatnonzero(~np.isnan(step)))
+            solved = clock.reached((int(i), float(step[i])) for i in np.flatnonzero(~np.isnan(step)))
         if reached is None and solved:
             reached = update + 1
     to_goal = None if reached is None else compiling + (seconds - compiling) * reached / UPDATES

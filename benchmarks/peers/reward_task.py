@@ -7,6 +7,7 @@ on others. Independent of both libraries: `Train` is either side.
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -22,19 +23,19 @@ REPEATS = 3
 
 Rewards = Callable[[np.ndarray], np.ndarray]
 """Steps (N, 4) -> rewards (N,)."""
-Prepare = Callable[[np.ndarray, np.ndarray], tuple]
+Prepare = Callable[[np.ndarray, np.ndarray], tuple[Any, ...]]
 """Segments (2P, 50, 4), of which the i-th and the (P + i)-th are a pair, and whether the first is better (P,) -> what
 `train` takes. Not part of either side's time."""
 Train = Callable[..., Rewards]
 """What `prepare` gave, learning rate, epochs, seed -> a trained model."""
 
 
-def measure(what: str, train: Train, prepare: Prepare) -> dict[str, object]:
+def measure(what: str, train: Train, prepare: Prepare) -> dict[str, Any]:
     """Return the `speed` of training or the `quality` of its models, in one process."""
     return _speed(train, prepare) if what == "speed" else _quality(train, prepare)
 
 
-def _speed(train: Train, prepare: Prepare) -> dict[str, object]:
+def _speed(train: Train, prepare: Prepare) -> dict[str, Any]:
     pairs = prepare(*_pairs(PAIRS, SEEDS[0]))
     train(*pairs, RATES[0], EPOCHS, 0)  # warm-up, not timed
     wall, cpu = [], []
@@ -46,7 +47,7 @@ def _speed(train: Train, prepare: Prepare) -> dict[str, object]:
     return {"seconds": wall, "cpu_seconds": cpu}
 
 
-def _quality(train: Train, prepare: Prepare) -> dict[str, object]:
+def _quality(train: Train, prepare: Prepare) -> dict[str, Any]:
     rate = max(RATES, key=lambda rate: _accuracy(train, prepare, rate, EPOCHS, SEEDS[0], held_out=100))
     accuracies = {
         str(epochs): [_accuracy(train, prepare, rate, epochs, seed, held_out=200) for seed in SEEDS]

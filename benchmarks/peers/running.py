@@ -14,7 +14,7 @@ Figures = dict[str, Any]
 
 def run_peer(python: Path, script: str, *arguments: object, ours: bool = False) -> Figures:
     """Run a peer's script on one thread in its virtual environment, with Laurel added if needed; return its figures."""
-    paths = [str(Path(package.__file__).parents[1]) for package in (laurel, __import__("torch"))] if ours else []
+    paths = [str(Path(str(package.__file__)).parents[1]) for package in (laurel, __import__("torch"))] if ours else []
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     done = subprocess.run(  # noqa: S603
         [str(python), str(Path(__file__).parent / script), *map(str, arguments)],

@@ -72,7 +72,7 @@ class LearnedReward(VecEnvWrapper):
         super().__init__(venv, observation_space=gym.spaces.Box(-np.inf, np.inf, (width,), np.float32))
 
     def reset(self) -> np.ndarray:
-        self.before = self.venv.reset()
+        self.before: Any = self.venv.reset()
         return self.adapter.features(self.before)
 
     def step_async(self, actions: np.ndarray) -> None:
@@ -82,14 +82,15 @@ class LearnedReward(VecEnvWrapper):
     def step_wait(self) -> Any:
         from laurel.envs.base import Transitions
 
-        observation, rewards, dones, infos = self.venv.step_wait()
+        step: Any = self.venv.step_wait()
+        observation, rewards, dones, infos = step
         if self.calculator is not None:
             after, truncated = observation.copy(), np.zeros(len(dones), np.bool_)
             for i in np.flatnonzero(dones):
                 after[i], truncated[i] = infos[i]["terminal_observation"], infos[i]["TimeLimit.truncated"]
-            step = Transitions(self.before, self.actions, rewards, after, dones & ~truncated, truncated)
-            ends = step.terminated[None], step.truncated[None]
-            paid = self.calculator.pay(step, np.ones((1, len(dones)), np.bool_), *ends).shaped[0]
+            taken = Transitions(self.before, self.actions, rewards, after, dones & ~truncated, truncated)
+            ends = taken.terminated[None], taken.truncated[None]
+            paid = self.calculator.pay(taken, np.ones((1, len(dones)), np.bool_), *ends).shaped[0]
             rewards = self.shaping.extrinsic * rewards + self.shaping.intrinsic * paid
         self.before = observation.copy()
         return self.adapter.features(observation), rewards, dones, infos
@@ -103,7 +104,7 @@ def doorkey(seed: int, steps: int, rewarded: bool) -> None:
 
     from laurel.envs import adapter_for
     from laurel.envs.vector import packed
-    from laurel.params.training import PPOParams
+    from laurel.params.algorithms import PPOParams
 
     p, adapter = PPOParams(), adapter_for(ENV)
     clock = Clock()

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import vllm
 from vllm.sampling_params import StructuredOutputsParams
@@ -32,7 +33,7 @@ def main() -> None:
     Path(sys.argv[2]).write_text(json.dumps({"version": vllm.__version__, "rates": rates}))
 
 
-def sampling(body: dict) -> vllm.SamplingParams:
+def sampling(body: dict[str, Any]) -> vllm.SamplingParams:
     """Return what a request asks for in vLLM's own terms."""
     form = body.get("response_format")
     return vllm.SamplingParams(

@@ -58,6 +58,6 @@ def make_tokenizer() -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(SENTENCES, trainer)
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, bos_token=SPECIAL[0], eos_token=SPECIAL[1], chat_template=TEMPLATE
     )
