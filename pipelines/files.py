@@ -61,7 +61,7 @@ def _named_by_annotators(params: Params) -> Iterator[tuple[str, str]]:
         yield "annotate.gold", str(asked.gold)
     if asked.keeps_responses and asked.budget.prices is not None:
         yield "annotate.budget.prices", str(asked.budget.prices)
-    named = ((name, judge, number) for name, judge in asked.everyone.items() for number in range(len(judge.voters)))
+    named = ((name, judge, number) for name, judge in asked.all_judges.items() for number in range(len(judge.voters)))
     for name, judge, number in named:
         voter, section = judge.voters[number], "annotate" if name == MAIN else f"annotate.judges.{name}"
         if judge.ensemble is not None:

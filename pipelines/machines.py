@@ -103,10 +103,10 @@ def annotators_of(params: Params, step: str) -> Iterator[AnnotateParams]:
             judges = judges_in_training(params)
         case "evaluate":
             judges = judges_in_evaluation(params)
-    everyone = params.annotate.everyone
+    all_judges = params.annotate.all_judges
     for judge in dict.fromkeys(judges):
-        if judge in everyone:  # others are refused when they are asked
-            yield from everyone[judge].voters
+        if judge in all_judges:  # others are refused when they are asked
+            yield from all_judges[judge].voters
 
 
 def models_of(params: Params, step: str) -> set[str]:

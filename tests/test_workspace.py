@@ -9,7 +9,7 @@ import pytest
 
 from laurel.params.judges import LanguageModelParams
 from laurel.tracking.server import configure
-from laurel.workspace import lasting
+from laurel.workspace import outside_dvc_copy
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_queued_experiment_stores_shared_files_in_the_project(copy: Path, tmp_path: Path) -> None:
     assert LanguageModelParams().store == tmp_path / "responses" / "responses.db"
-    assert lasting(copy / "sub" / "mlflow.db") == tmp_path / "sub" / "mlflow.db"
+    assert outside_dvc_copy(copy / "sub" / "mlflow.db") == tmp_path / "sub" / "mlflow.db"
     configure(Path())
     assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{tmp_path}/mlflow.db"
 
@@ -39,4 +39,4 @@ def test_other_runs_write_to_their_own_folder(tmp_path: Path, monkeypatch: pytes
     for root in (None, str(tmp_path)):  # without DVC, and with `dvc repro`
         monkeypatch.setenv("DVC_ROOT", root) if root else monkeypatch.delenv("DVC_ROOT", raising=False)
         assert LanguageModelParams().store == Path("responses/responses.db")
-        assert lasting(tmp_path / "mlflow.db") == tmp_path / "mlflow.db"
+        assert outside_dvc_copy(tmp_path / "mlflow.db") == tmp_path / "mlflow.db"

@@ -12,7 +12,7 @@ COPIES = Path(".dvc", "tmp", "exps")
 """Folder of a project in which DVC puts its copies."""
 
 
-def lasting(path: Path) -> Path:
+def outside_dvc_copy(path: Path) -> Path:
     """Return a path; within DVC's copy of a project, the same path in the project itself."""
     if not (project := os.environ.get("DVC_ROOT")):  # DVC sets this variable for the commands that it runs
         return path

@@ -141,7 +141,7 @@ def test_an_object_that_was_put_down_again_is_nothing_new() -> None:
             before, now = observation, envs.step(action)
             observation = now.observation.copy()
             steps = Transitions(before, action, now.reward, observation, now.terminated, now.truncated)
-            return bool(actor.subgoals.stepped(np.array([0]), steps)[0])
+            return bool(actor.subgoals.record(np.array([0]), steps)[0])
 
         while episode.map.carried is None:
             view = View(adapter, observation)
@@ -183,7 +183,7 @@ def test_a_subgoal_is_reached_also_where_the_caption_goes_on_about_the_mission(e
                     subgoals.begin(np.ones(1, dtype=np.bool_))
                     subgoal = next(one for one in subgoals.known if caption.startswith(one.text[:-1]))
                     subgoals.episodes[0].subgoal = subgoal
-                    assert subgoals.stepped(np.array([0]), steps[i : i + 1]).all(), caption
+                    assert subgoals.record(np.array([0]), steps[i : i + 1]).all(), caption
                     found.add(caption.removeprefix(subgoal.text[:-1]))
             observation = step.observation.copy()
     assert ends <= found

@@ -256,7 +256,7 @@ def test_a_round_of_information_is_chosen_as_if_each_pair_were_answered_at_once(
         score = posterior.likelihood.information(mean, variance)
         best = max(set(range(66)) - set(chosen), key=lambda row: score[row])
         chosen.append(best)
-        chance, up, down = (one[best] for one in posterior.likelihood.foreseen(mean, variance))
+        chance, up, down = (one[best] for one in posterior.likelihood.expected_shift(mean, variance))
         along = covariance @ between[best] / variance[best]  # of the weights' change, per change of the difference
         weights = weights + along * (up if rng.random() < chance else -down)
         covariance = covariance - np.outer(along, along) * (chance * up**2 + (1 - chance) * down**2)
@@ -315,7 +315,7 @@ def test_ranking_reckons_with_the_expected_answers_of_its_round() -> None:
     first, second = strategy.choose(4, Labels.empty(), UnaskedPairs(8), np.random.default_rng(0))
     assert sorted([*first.tolist(), *second.tolist()]) == list(range(8))
     mean, variance = prior.differences(first, second)
-    chance, up, down = prior.likelihood.foreseen(mean, variance)
+    chance, up, down = prior.likelihood.expected_shift(mean, variance)
     told = chance * up**2 + (1 - chance) * down**2  # of the difference's variance
     np.testing.assert_allclose(
         strategy._posterior.variance[first], prior.variance[first] - told * (prior.variance[first] / variance) ** 2

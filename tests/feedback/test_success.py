@@ -12,7 +12,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Answer, Judgement, Pair
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.gates import Checked, check_success
-from laurel.feedback.success import SuccessQuestion, aims_elsewhere, ask_success, success_questions
+from laurel.feedback.success import SuccessQuestion, ask_success, has_other_goal, success_questions
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams, GateParams
 
@@ -180,5 +180,5 @@ def test_a_goal_that_is_not_the_tasks_is_not_asked_about(door_key: EnvAdapter) -
     chat = {"annotator": "openai", "openai": {"model": "m"}}
     for goal, elsewhere in ((None, False), ("key", True), ("Get to the goal.", False)):
         params = AnnotateParams.model_validate({**chat, "language_model": {"goal": goal}})
-        assert aims_elsewhere(params, door_key) == elsewhere
-    assert not aims_elsewhere(AnnotateParams(), door_key)
+        assert has_other_goal(params, door_key) == elsewhere
+    assert not has_other_goal(AnnotateParams(), door_key)

@@ -28,7 +28,7 @@ from laurel.errors import TrainingError
 from laurel.llm import tuning_process
 from laurel.llm.causal import load_causal, weights_of
 from laurel.llm.lora import with_lora
-from laurel.llm.shared_batches import Parts, Place, dividing
+from laurel.llm.shared_batches import Parts, Place, processes_for
 from laurel.llm.tiny_model import write_tiny_model
 from laurel.llm.trl_tuning import Tuning
 from laurel.llm.tuning_process import tune
@@ -90,7 +90,7 @@ def test_every_process_takes_its_share_of_each_batch() -> None:
         assert [row for one in both for row in one] == [batch[: len(batch) // 2 * 2] for batch in alone]
         assert (both[0] == both[1]) == (seed is None)
     assert len(Parts(9, 4, 0, Place(1, 2))) == len(list(Parts(9, 4, 0, Place(1, 2)))) == 2
-    assert [dividing(n, 4) for n in (1, 2, 6, 7, 8)] == [1, 2, 3, 1, 4]
+    assert [processes_for(n, 4) for n in (1, 2, 6, 7, 8)] == [1, 2, 3, 1, 4]
 
 
 @pytest.mark.slow

@@ -275,7 +275,7 @@ def test_questions_of_several_agents_are_asked_once_and_kept_while_someone_wants
     (left,) = queue.open("responder", 9)
     assert left.item == ("a", "c")
     for _ in range(TRIES):
-        queue.put_off(left, "api_failed")
+        queue.postpone(left, "api_failed")
         assert queue.open("responder", 9) == [], "not before a pause"
         left = type(left)(left.number, left.topic, left.item, left.tries + 1)
     assert other.answers(numbers) == {numbers[1]: Verdict("api_failed", None)}

@@ -195,6 +195,6 @@ class SubgoalPPO(PPO):
             rollout.truncated[t, rows],
         )
         reached = np.zeros_like(rollout.valid[t])
-        reached[rows] = self._subgoals.stepped(rows, steps)
+        reached[rows] = self._subgoals.record(rows, steps)
         self._begins, self._ended = ~rollout.valid[t], rollout.terminated[t] | rollout.truncated[t]
         return reached

@@ -126,7 +126,7 @@ class Subgoals:
         ):
             episode.subgoal, episode.steps, episode.known = subgoal, 0, len(episode.map.things)
 
-    def stepped(self, rows: IntArray, steps: Transitions) -> BoolArray:
+    def record(self, rows: IntArray, steps: Transitions) -> BoolArray:
         """Record steps of environments with these numbers (K,); return whether they reached the subgoals (K,)."""
         events = self.adapter.encode(steps)
         reached = np.zeros(len(rows), dtype=np.bool_)
@@ -227,7 +227,7 @@ class Follower(Actor):
         if len(rows):
             no, nothing = np.zeros(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.float32)
             taken = self._before[rows], self._action[rows]  # the episodes go on, and no event depends on the reward
-            self.subgoals.stepped(rows, Transitions(*taken, nothing, view.packed[rows], no, no))
+            self.subgoals.record(rows, Transitions(*taken, nothing, view.packed[rows], no, no))
         self.subgoals.choose(view, rng)
         acted = self.pursue(view, rng)
         self._before, self._action, self._acted = view.packed.copy(), acted.action, view.acting.copy()

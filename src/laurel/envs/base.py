@@ -16,7 +16,7 @@ import numpy as np
 
 from laurel.arrays import Array, BoolArray, FloatArray, IntArray
 from laurel.envs.checked import check_methods
-from laurel.envs.guard import NOT_OURS, failure, no_text
+from laurel.envs.guard import NOT_OURS, failure, not_text
 from laurel.errors import LaurelError
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ class EnvAdapter:
                 except NOT_OURS as error:
                     raise failure(self.env_id, "adapter's caption", error) from error
                 if not isinstance(caption, str | None):
-                    raise no_text(self.env_id, caption)
+                    raise not_text(self.env_id, caption)
                 self._seen[key] = self._intern(caption or "")
             events[i] = self._seen[key]
         return events

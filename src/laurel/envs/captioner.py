@@ -8,7 +8,7 @@ import numpy as np
 
 from laurel.arrays import BoolArray, IntArray
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.envs.guard import NOT_OURS, failure, no_text
+from laurel.envs.guard import NOT_OURS, failure, not_text
 from laurel.errors import EnvError, LaurelError
 
 NO_CAPTION = -1
@@ -109,7 +109,7 @@ class Captioner:
 
     def _check_text(self, caption: object) -> None:
         if not isinstance(caption, str):
-            raise no_text(self.adapter.env_id, caption)
+            raise not_text(self.adapter.env_id, caption)
         try:
             caption.encode()
         except UnicodeEncodeError as error:

@@ -80,7 +80,7 @@ def named(env_id: str, what: str) -> Iterator[None]:
         raise failure(env_id, f"environment's {what}", error) from error
 
 
-def no_text(env_id: str, caption: object) -> EnvError:
+def not_text(env_id: str, caption: object) -> EnvError:
     """Return the error for a caption of another type."""
     return EnvError(
         f"{env_id}: a caption is {repr(caption)[:60]}, which is not text. Return a text, or an empty one for a step "

@@ -59,8 +59,8 @@ class Information(_OnEmbeddings):
             best_one = int(score.argmax())
             chosen.append(best_one)
             direction = covariance @ between[best_one]
-            foreseen = posterior.likelihood.foreseen(mean[[best_one]], variance[[best_one]])
-            chance, up, down = (float(one[0]) for one in foreseen)
+            expected_shift = posterior.likelihood.expected_shift(mean[[best_one]], variance[[best_one]])
+            chance, up, down = (float(one[0]) for one in expected_shift)
             shift = up if rng.random() < chance else -down
             along = between @ direction / variance[best_one]
             mean = mean + shift * along
@@ -111,7 +111,7 @@ class Ranking:
             score = likelihood.information(mean, variance)
             rows = _matching(first, second, np.argsort(-score, kind="stable"))[: min(share, n - len(firsts))]
             first, second = first[rows], second[rows]
-            _, up, down = likelihood.foreseen(mean[rows], variance[rows])
+            _, up, down = likelihood.expected_shift(mean[rows], variance[rows])
             weight = up * down / variance[rows] ** 2
             for ends in (first, second):
                 posterior.variance[ends] -= weight * posterior.variance[ends] ** 2

@@ -183,7 +183,7 @@ class AnnotatorKind(ABC):
         """Return the goal that it judges by."""
         return goal_in_words(adapter, None)
 
-    def aims_elsewhere(self, adapter: EnvAdapter) -> bool:
+    def has_other_goal(self, adapter: EnvAdapter) -> bool:
         """Whether it judges by one of the environment's goals other than success at its task."""
         return False
 
@@ -256,7 +256,7 @@ def kind_of(params: AnnotateParams) -> AnnotatorKind:
     return cast("type[AnnotatorKind]", ANNOTATORS.load(params.annotator, "annotate.annotator"))(params)
 
 
-def lacks(kind: AnnotatorKind, key: str, cannot: str, able: str) -> AnnotationError:
+def unsupported(kind: AnnotatorKind, key: str, cannot: str, able: str) -> AnnotationError:
     """Return the error for an annotator that only judges pairs and cannot do what `key` needs.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any, Self
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Account, Answer, Pair
-from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of, lacks, remedy_of_ties
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of, remedy_of_ties, unsupported
 from laurel.feedback.asker import AGAIN, FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.estimate import Estimate
 from laurel.feedback.goals import goal_in_words
@@ -261,7 +261,7 @@ class ChatAnnotator(AnnotatorKind):
     def goal(self, adapter: EnvAdapter) -> str:
         return goal_in_words(adapter, self.params.language_model.goal)
 
-    def aims_elsewhere(self, adapter: EnvAdapter) -> bool:
+    def has_other_goal(self, adapter: EnvAdapter) -> bool:
         return self.params.language_model.goal in adapter.goals
 
     @property
@@ -376,7 +376,7 @@ def judge_of_texts(
     kind = kind_of(params)
     found = kind if isinstance(kind, ChatAnnotator) else kind.text_judge(adapter, seed, captions)
     if found is None:
-        raise lacks(kind, key, cannot, JUDGES_OF_TEXTS)
+        raise unsupported(kind, key, cannot, JUDGES_OF_TEXTS)
     return found
 
 

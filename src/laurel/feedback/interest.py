@@ -16,7 +16,7 @@ from laurel.data.asked import ASKED
 from laurel.data.usage import ASKER, new_asker
 from laurel.envs.tasks import TasksAdapter
 from laurel.feedback.annotator import Account
-from laurel.feedback.annotator_kind import Alike, kind_of, lacks
+from laurel.feedback.annotator_kind import Alike, kind_of, unsupported
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.questions.interesting import InterestingQuestion, TaskPair
 from laurel.feedback.yes_no import probability
@@ -80,7 +80,7 @@ def _judge(annotate: AnnotateParams) -> ChatAnnotator | Alike:
     kind = kind_of(annotate)
     found = kind if isinstance(kind, ChatAnnotator) else kind.alike()
     if found is None:
-        raise lacks(kind, KEY, "cannot compare tasks", JUDGES_OF_TASKS)
+        raise unsupported(kind, KEY, "cannot compare tasks", JUDGES_OF_TASKS)
     return found
 
 

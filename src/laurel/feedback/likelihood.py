@@ -50,7 +50,7 @@ class Likelihood:
         p = self.p_first(difference)
         return self._density(difference) ** 2 / (p * (1 - p))
 
-    def foreseen(self, mean: DoubleArray, variance: DoubleArray) -> tuple[DoubleArray, DoubleArray, DoubleArray]:
+    def expected_shift(self, mean: DoubleArray, variance: DoubleArray) -> tuple[DoubleArray, DoubleArray, DoubleArray]:
         """Return the expected effect of an answer on the belief about a normally distributed difference (C,).
 
         Returns:

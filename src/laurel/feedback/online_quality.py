@@ -22,7 +22,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.gates import Checked, check_gates, check_success
 from laurel.feedback.quality import measure
 from laurel.feedback.references import oracle_sides
-from laurel.feedback.success import SUCCESS, aims_elsewhere, ask_success, success_questions
+from laurel.feedback.success import SUCCESS, ask_success, has_other_goal, success_questions
 from laurel.params.annotation import AnnotateParams
 from laurel.seeding import derive_seed
 
@@ -114,7 +114,7 @@ def require_success_preferred(
     Raises:
         RefusedLabelsError: it prefers other captions.
     """
-    if not annotate.probe.success_questions or aims_elsewhere(annotate, adapter):
+    if not annotate.probe.success_questions or has_other_goal(annotate, adapter):
         return {}
     listed = [text for text in map(adapter.describe, adapter.events()) if text]
     questions = success_questions(listed, adapter, annotate.probe.success_questions, derive_seed(seed, "success"))

@@ -151,7 +151,7 @@ class QuestionQueue:
         update = "UPDATE questions SET status = ?, p = ?, swap_consistent = ?, answers = ? WHERE id = ?"
         self._db.execute(update, (*verdict, question.number))
 
-    def put_off(self, question: OpenQuestion, status: Status) -> None:
+    def postpone(self, question: OpenQuestion, status: Status) -> None:
         """Record that the model failed: the question is asked again later, or has no label after TRIES."""
         if question.tries + 1 >= TRIES:
             self.answer(question, Verdict(status, None))

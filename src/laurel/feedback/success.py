@@ -64,9 +64,9 @@ def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed
     ]
 
 
-def aims_elsewhere(params: AnnotateParams, adapter: EnvAdapter) -> bool:
+def has_other_goal(params: AnnotateParams, adapter: EnvAdapter) -> bool:
     """Whether the annotator judges by one of the environment's goals other than success at its task."""
-    return any(kind_of(voter).aims_elsewhere(adapter) for voter in params.voters)
+    return any(kind_of(voter).has_other_goal(adapter) for voter in params.voters)
 
 
 def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> dict[str, Any]:

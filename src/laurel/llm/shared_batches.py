@@ -48,7 +48,7 @@ def share_of(tokens: Tensor) -> Tensor | float:
     return tokens * where.world / total.clamp(min=1)
 
 
-def dividing(n: int, processes: int) -> int:
+def processes_for(n: int, processes: int) -> int:
     """Return the largest number of processes, up to a maximum, that can share n rows equally."""
     return next(count for count in range(min(n, processes), 0, -1) if n % count == 0)
 

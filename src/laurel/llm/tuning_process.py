@@ -24,7 +24,7 @@ from laurel.errors import LaurelError, TrainingError, first_line
 from laurel.llm.causal import is_adapted, load_causal, put_weights, save_causal, weights_of
 from laurel.llm.local_model import LocalModel
 from laurel.llm.lora import with_lora
-from laurel.llm.shared_batches import dividing, place
+from laurel.llm.shared_batches import place, processes_for
 from laurel.llm.trl_tuning import (
     PAIRED,
     Group,
@@ -64,7 +64,7 @@ def tune(
         TrainingError: the loss is NaN or infinite, or a process failed.
     """
     if loss not in (*PAIRED, "imitate"):  # so that a batch with few groups is the same for any number of processes
-        processes = dividing(step_of(rows, loss, how, processes), processes)
+        processes = processes_for(step_of(rows, loss, how, processes), processes)
     if min(processes, len(rows)) == 1:
         return _work(local, loss, rows, how, seed)
     if local.device.type == "cuda":

@@ -276,14 +276,14 @@ class AnnotateParams(PluggedSection):
         return self.of_judge(name)
 
     @property
-    def everyone(self) -> dict[str, AnnotateParams]:
+    def all_judges(self) -> dict[str, AnnotateParams]:
         """All judges by name, this section among them."""
         return {name: self.of_judge(name) for name in (MAIN, *self.judges)}
 
     @property
     def all_voters(self) -> tuple[AnnotateParams, ...]:
         """The params of each annotator of each judge."""
-        return tuple(voter for judge in self.everyone.values() for voter in judge.voters)
+        return tuple(voter for judge in self.all_judges.values() for voter in judge.voters)
 
     @property
     def adaptive(self) -> bool:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from laurel.params.fields import Count, Device, FilePath, ModelName, NonNegative, Positive, Probability, Section
 from laurel.permissions import is_loopback, looks_like_a_key
-from laurel.workspace import lasting
+from laurel.workspace import outside_dvc_copy
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -290,4 +290,4 @@ class LanguageModelParams(Section):
     @property
     def store(self) -> Path:
         """The path of `responses`, which is in the project even if a queued DVC experiment runs in a copy of it."""
-        return lasting(self.responses)
+        return outside_dvc_copy(self.responses)

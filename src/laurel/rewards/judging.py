@@ -327,7 +327,7 @@ def _answer(queue: QuestionQueue, topics: dict[str, Responder]) -> int:
                 if verdict.status == "unasked":
                     raise BudgetError("The budget is spent.")
                 if verdict.status in FAILURES and verdict.status != "parse_failed":
-                    queue.put_off(question, verdict.status)
+                    queue.postpone(question, verdict.status)
                 else:
                     queue.answer(question, verdict)
         except UnreadableError as error:

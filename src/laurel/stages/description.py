@@ -110,7 +110,7 @@ def missing_keys(params: Params) -> list[str]:
     asks: dict[str, list[str]] = {judge: ["pairs"] for judge in params.judges}
 
     def ask(judge: str | None, for_whom: str) -> None:
-        if judge in params.annotate.everyone and for_whom not in asks.setdefault(judge, []):
+        if judge in params.annotate.all_judges and for_whom not in asks.setdefault(judge, []):
             asks[judge].append(for_whom)
 
     for name in chain(params.rewards, [name for arm in params.arms if arm.trained for name in arm.reward]):

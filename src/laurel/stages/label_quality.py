@@ -30,7 +30,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.gates import REVIEW, Checked, check_gates, check_success
 from laurel.feedback.quality import measure
 from laurel.feedback.references import references, task_of
-from laurel.feedback.success import SUCCESS, SuccessQuestion, aims_elsewhere, ask_success, success_questions
+from laurel.feedback.success import SUCCESS, SuccessQuestion, ask_success, has_other_goal, success_questions
 from laurel.feedback.unreadable import unreadable
 from laurel.llm.responses import ResponseStore
 from laurel.params.annotation import AnnotateParams
@@ -153,7 +153,7 @@ def questions_about_success(
     if n == 0:
         return [], ""
     not_asked = "The annotator was not asked whether success at the task is better than another outcome: "
-    if aims_elsewhere(annotate, adapter):
+    if has_other_goal(annotate, adapter):
         return [], f"{not_asked}its goal is not the task's own (annotate.language_model.goal)."
     questions = success_questions(captions, adapter, n, derive_seed(seed, "success"))
     unnamed = f"the adapter of {adapter.env_id} names no caption that says that the task is solved."

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from laurel.workspace import lasting
+from laurel.workspace import outside_dvc_copy
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -27,7 +27,7 @@ def configure(project: Path) -> None:
 
     Queued DVC experiments also log to the project's database, not to that of DVC's temporary copy.
     """
-    os.environ[URI] = os.environ.get(URI) or f"sqlite:///{lasting(project.resolve() / DATABASE)}"
+    os.environ[URI] = os.environ.get(URI) or f"sqlite:///{outside_dvc_copy(project.resolve() / DATABASE)}"
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 

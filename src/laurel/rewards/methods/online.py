@@ -15,7 +15,7 @@ from laurel.errors import AnnotationError, ParamsError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.question_queue import Topic
-from laurel.feedback.success import aims_elsewhere, success_questions
+from laurel.feedback.success import has_other_goal, success_questions
 from laurel.llm.prices import in_words
 from laurel.params.annotation import AnnotateParams
 from laurel.params.rewards import OnlineParams, RewardParams
@@ -107,7 +107,7 @@ class Online(LearningMethod[OnlineParams]):
 
     def _known_answers(self, judge: AnnotateParams, adapter: EnvAdapter) -> int:
         """Return how many questions with known answers a judge is asked first."""
-        if self.settings.form != "ranking" or aims_elsewhere(judge, adapter):
+        if self.settings.form != "ranking" or has_other_goal(judge, adapter):
             return 0
         return len(success_questions(self._listed(adapter), adapter, judge.probe.success_questions, 0))
 
