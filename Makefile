@@ -30,8 +30,8 @@ $(READY): requirements.lock torch.lock pyproject.toml
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(READY)
 
-# DVC refuses a dvc.lock that git ignores, so the empty one of this repository is tracked and what a run writes into it
-# is not looked at. Whoever commits a run's own has it looked at as usual (docs/tracking.md, "Data elsewhere").
+# DVC refuses a dvc.lock that git ignores, so the empty one of this repository is tracked, and git is told to
+# ignore what a run writes into it; to commit a run's own, undo that (docs/tracking.md, "Data elsewhere").
 run: $(READY)  ## run the pipeline and print the table of results
 	@git show HEAD:dvc.lock 2>/dev/null | grep -q '^stages: {}' && git update-index --skip-worktree dvc.lock || true
 	@laurel check
@@ -53,7 +53,7 @@ test: $(READY)  ## run the tests
 test-slow: $(READY)  ## run the tests that train until something is learned
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
-test-all: $(READY)  ## run both: what they share is made once
+test-all: $(READY)  ## run both; what they share is made once
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-others: $(READY)  ## run the tests with RLlib, TorchRL, Inspect, OpenEnv, verifiers and Craftax, which it fetches into .venv-others
@@ -91,7 +91,7 @@ docs-site: $(READY)  ## build README and docs/ as a site, in site/
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 	@echo "site: file://$(CURDIR)/site/index.html"
 
-language-model: $(READY)  ## put a small chat model on this machine, which annotate.huggingface.model: smollm2 asks
+language-model: $(READY)  ## install a small chat model, which annotate.huggingface.model calls smollm2
 	@laurel language-model
 
 # Learned from environments unlike DoorKey, the example that it judges in README, and from tasks in words.
@@ -102,7 +102,7 @@ judge: language-model  ## tune the judge that comes with Laurel, annotate.huggin
 		MiniGrid-MultiRoom-N2-S4-v0 MiniGrid-RedBlueDoors-8x8-v0 FrozenLake-v1 laurel/GridWorld-v0 MountainCar-v0 \
 		laurel/BallGame-v0 laurel/Crafting-v0
 
-classics: $(READY)  ## draw to docs/ how agents learn well-known tasks
+classics: $(READY)  ## draw the figures of the classics to docs/
 	@laurel classics bandits --output docs
 	@echo
 	@laurel classics tabular --output docs
@@ -134,5 +134,5 @@ image-gpu:  ## the same with CUDA; EXTRAS="bitsandbytes accelerate" adds package
 image-name:
 	@echo $(IMAGE):$(TAG)
 
-clean:  ## remove the environment and everything that a run wrote, MLflow's runs aside
+clean:  ## remove the environment and everything that a run wrote, except MLflow's runs
 	rm -rf $(VENV) .venv-others data reports

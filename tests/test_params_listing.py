@@ -29,7 +29,7 @@ def test_every_parameter_is_listed_with_a_sentence() -> None:
     [
         ("agent.ppo.gamma", "number from 0 to 1, default 0.99"),
         ("agent.steps", "whole number from 1, required"),
-        ("agent.ppo.hidden", "list of whole number from 1, default [64, 64]"),
+        ("agent.ppo.hidden", "list of whole numbers from 1, default [64, 64]"),
         ("shaping.quantile", "number from 0, below 1, default 0.5"),
         ("env.kwargs", "mapping, default {}"),
         ("env.backend", "auto | envpool | gymnasium, default auto"),

@@ -60,7 +60,7 @@ class BudgetParams(Section):
     max_cost: Positive | None = None
     """Maximum cost in US dollars, according to the price table."""
     max_minutes: Positive | None = None
-    """Minutes from a process's first request on after which it sends no more; pending ones are awaited."""
+    """Time limit in minutes, counted from a process's first request; pending requests are awaited."""
     on_limit: Literal["stop", "continue"] = "stop"
     """What to do when a limit is reached. stop: end the run and say what to do next; continue: use the pairs judged so
     far, and report the missing ones."""
@@ -174,7 +174,8 @@ class StopParams(Section):
     """When to stop before n_pairs; the rule is checked after each round."""
 
     rule: Literal["none", "accuracy", "rank"] = "none"
-    """accuracy: the accuracy on held-out pairs no longer rises; rank: the order of the captions no longer changes."""
+    """accuracy: stop when the accuracy on held-out pairs no longer rises; rank: when the order of the captions no
+    longer changes."""
     tolerance: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.01
     """accuracy: smaller gains count as none; rank: a correlation between successive rounds closer to 1 than this counts
     as no change."""
@@ -209,12 +210,12 @@ class AnnotateParams(PluggedSection):
     scripted: ScriptedParams = ScriptedParams()
     language_model: LanguageModelParams = LanguageModelParams()
     openai: OpenAIParams | None = None
-    """annotator: openai only; it needs at least `model`."""
+    """Settings of the annotator openai, which needs at least `model`."""
     huggingface: HuggingFaceParams = HuggingFaceParams()
     budget: BudgetParams = BudgetParams()
-    """annotator: openai, huggingface and others that ask a chat model only."""
+    """Settings of annotators that ask a chat model, such as openai and huggingface."""
     ensemble: EnsembleParams | None = None
-    """annotator: ensemble only; it needs at least two `members`."""
+    """Settings of the annotator ensemble, which needs at least two `members`."""
     probe: ProbeParams = ProbeParams()
     max_failure_rate: Probability = 0.05
     """The stage stops if more than this share of pairs have no label because the annotator failed (status incomplete,

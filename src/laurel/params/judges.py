@@ -184,14 +184,14 @@ class OpenAIParams(ChatSection):
     max_in_flight: Annotated[int, Field(ge=1, le=1000)] = 32
     """Maximum number of concurrent requests; fewer while the server is slow or refuses requests."""
     requests_per_minute: Count | None = None
-    """null: only the limits in the server's headers apply."""
+    """Maximum number of requests per minute; null: only the limits in the server's headers apply."""
     tokens_per_minute: Count | None = None
-    """Prompt and answer tokens, with max_tokens counted per answer; null: only the limits in the server's headers
-    apply."""
+    """Maximum number of prompt and answer tokens per minute, with max_tokens counted per answer; null: only the limits
+    in the server's headers apply."""
     timeout_seconds: Positive = 60.0
     """Timeout of one attempt, from connecting to the last byte."""
     retries: Annotated[int, Field(ge=0, le=20)] = 6
-    """Retries of a request that failed temporarily."""
+    """Maximum number of retries of a request that failed temporarily."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     """Reasoning effort of a reasoning model; max_tokens includes reasoning tokens. null: the model's default."""
     extra_body: Annotated[dict[str, JsonValue], AfterValidator(_extra_body)] = Field(default_factory=dict)
@@ -202,8 +202,8 @@ class OpenAIParams(ChatSection):
     structured: bool = True
     """Constrain answers to a JSON schema (structured output), if the server supports it."""
     mode: Literal["live", "batch"] = "live"
-    """batch: the server's Batch API, which answers within a day at a lower price; a resumed run finds its batches
-    again."""
+    """live: a request per question; batch: the server's Batch API, which answers within a day at a lower price; a
+    resumed run finds its batches again."""
 
     serve: ServeParams | None = Field(default=None, exclude_if=lambda serve: serve is None)
     """Start vLLM on this machine at `base_url`, e.g. serve: {} with http://localhost:8000/v1; null: use a running
@@ -274,7 +274,7 @@ class LanguageModelParams(Section):
     """How chat models are asked."""
 
     prompt: str = "motif"
-    """A name from `laurel prompt list`, or your own .jinja file."""
+    """The prompt: a name from `laurel prompt list`, or your own .jinja file."""
     goal: str | None = None
     """The goal to judge by: the name of one of the environment's goals, or a text; null: the environment's default
     goal."""

@@ -124,7 +124,8 @@ def _allowed(field: Mapping[str, Any], models: Mapping[str, Any]) -> str:
         case "boolean":
             return "true or false"
         case "array":
-            return f"list of {_allowed(field.get('items', {}), models)}".replace("a section", "sections")
+            item = _allowed(field.get("items", {}), models).replace("a section", "sections")
+            return f"list of {item.replace('number', 'numbers').replace('text', 'texts')}"
         case "object":
             return "mapping"
         case "null":

@@ -60,9 +60,9 @@ class ResourceParams(Section):
     """Resources of a step's machine; keys that are left out keep their defaults."""
 
     cpu: Annotated[float, Field(gt=0.0, le=1000.0, allow_inf_nan=False)] | None = None
-    """Cores."""
+    """Number of cores."""
     memory: Annotated[str, AfterValidator(_quantity)] | None = None
-    """E.g. 16G or 512Mi."""
+    """Memory, e.g. 16G or 512Mi."""
     accelerator: Annotated[Accelerator | None, BeforeValidator(_short_name)] = None
     """Type of GPU, e.g. T4, L4, A100 or H100; null: no GPU."""
     accelerators: Annotated[int, Field(ge=0, le=16)] | None = None
