@@ -38,10 +38,10 @@ def test_what_is_no_text_or_no_number_is_named(monkeypatch: pytest.MonkeyPatch) 
     for caption in (["a"], 5):
         monkeypatch.setattr(type(adapter), "caption", lambda self, _, caption=caption: caption)
         monkeypatch.setattr(type(adapter), "encode", EnvAdapter.encode)
-        with pytest.raises(EnvError, match=r"FrozenLake-v1: a caption is .*, which is no text"):
+        with pytest.raises(EnvError, match=r"FrozenLake-v1: a caption is .*, which is not text"):
             Captioner(adapter).ids(steps)
     monkeypatch.setattr(type(adapter), "describe", lambda self, event: 5)
-    with pytest.raises(EnvError, match="FrozenLake-v1: a caption is 5, which is no text"):
+    with pytest.raises(EnvError, match="FrozenLake-v1: a caption is 5, which is not text"):
         Captioner(adapter, enumerate_events=True)
 
 

@@ -158,7 +158,7 @@ def test_rewards_have_their_distances(words_only):
     page = render(dataclasses.replace(words_only, metrics={**words_only.metrics, **found}))
     assert '<tr><td>b</td><td class="n">0.50 (12% tie)</td><td class="n">0.25 (0% tie)</td></tr>' in page
     assert "on the first collected episodes (at most 20,000 steps, of the first file of trajectories)" in page
-    assert "How far rewards" not in render(words_only)
+    assert "Distances between rewards" not in render(words_only)
 
 
 def test_captions_are_data(words_only):

@@ -181,7 +181,7 @@ def test_ranked_texts_without_a_file_are_laurels_own(project: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "There is nothing to learn from: name environments (--env)"),
+        ([], "There is no training data: name environments (--env)"),
         (["--env", "Taxi-v3", "CartPole-v1", "Taxi-v3"], "--env: names Taxi-v3 twice; name each environment once."),
         (["--gold", "mine.jsonl"], "mine.jsonl: no such file. Label some pairs with `laurel annotate review`"),
         (["--ranked-texts", "mine.yaml"], "mine.yaml: no such file. Write one with `tasks`."),
