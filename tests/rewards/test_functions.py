@@ -252,7 +252,9 @@ def test_another_encoder_than_that_of_the_training_is_refused(
     function = learned(model, adapter, 0.5)
     assert rewards_of(function, [TEXTS[1]]) == [model.rewards[1]], "what is known needs no encoder"
     function.begin(1)
-    with pytest.raises(DataError, match=r'another sentence encoder "fake" .* "Caption 0." has another vector\. Restore'):
+    with pytest.raises(
+        DataError, match=r'another sentence encoder "fake" .* "Caption 0." has another vector\. Restore'
+    ):
         rewards_of(function, ["Something new."])
 
 
