@@ -196,9 +196,8 @@ class BudgetedChat:
         if budget.reached and budget.params.on_limit == "stop" and (withheld or drawn.peek() is not None):
             raise BudgetError(
                 f"{budget.summary()} Every answer is kept. Run the same command again, with a higher limit or to "
-                f"spend the same amount again: it resumes where this run ended. With {KEY}.on_limit: continue, it "
-                "uses the pairs "
-                "judged so far."
+                f"spend the same amount again: it resumes where this run ended. With {KEY}.on_limit: continue, it uses "
+                "the pairs judged so far."
             )
         while drawn.peek() is not None:
             number, _ = drawn.pop()
