@@ -97,8 +97,7 @@ def _tracking(uri: str, named: set[str], variables: dict[str, str], remarks: lis
     if re.match(r"[^/]+://[^/]*@", uri):
         return (
             f"{TRACKING_URI} holds a password, and the pipeline is stored unencrypted: set it without the password, "
-            "and add "
-            "--secret MLFLOW_TRACKING_USERNAME=... --secret MLFLOW_TRACKING_PASSWORD=..."
+            "and add --secret MLFLOW_TRACKING_USERNAME=... --secret MLFLOW_TRACKING_PASSWORD=..."
         )
     if not uri.startswith(("http://", "https://")) or not (host := forms.host_of(uri)) or is_loopback(host):
         remarks.append(
