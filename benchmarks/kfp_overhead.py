@@ -24,7 +24,7 @@ PARAMS: dict[str, Any] = {
     "env": {"id": "FrozenLake-v1", "backend": "gymnasium"},
     "collect": {"steps": 500, "n_envs": 4},
     "annotate": {"annotator": "scripted", "n_pairs": 50},
-    "arms": ["extrinsic"],
+    "arms": ["preference"],
     "agent": {"seeds": [0], "steps": 1},
     "tracking": {"enabled": False},
 }
@@ -80,10 +80,11 @@ def _pipeline(folder: Path) -> Callable[[], None]:
 
     @dsl.pipeline(name="chain")  # type: ignore[untyped-decorator]
     def chain() -> None:
+        judges = [{"judges": ["main"]}]  # as the step judges finds them for these arms
         every = {"env": PARAMS["env"], "tracking": PARAMS["tracking"], "code_version": "1"}
         trajectories = collect(**every, seed=0, collect=PARAMS["collect"]).outputs["trajectories"]
         captions = caption(**every, caption={}, trajectories=trajectories).outputs["captions"]
-        annotate(**every, seed=0, caption={}, annotate=PARAMS["annotate"], captions=captions)
+        annotate(**every, seed=0, caption={}, annotate=PARAMS["annotate"], captions=captions, judges=judges)
 
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "steps"))
 
