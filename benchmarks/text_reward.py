@@ -22,6 +22,7 @@ from record import about, command_line, load_average, write
 
 from laurel.llm.embedding_cache import encode_cached
 from laurel.llm.encoder import load_encoder
+from laurel.rewards.text import PROBE
 
 ROWS, WIDTH, WRONG = 100_000, 384, 0.1
 TARGET = 5.0
@@ -46,11 +47,12 @@ PARTS: sampled.Parts = {
 
 
 class StandIn:
-    """Maps every text to a unit vector derived from its number."""
+    """Maps every text to a unit vector derived from its number; PROBE is 2 * ROWS."""
 
     def encode(self, texts: list[str]) -> Any:
         """Return vectors (N, WIDTH)."""
-        vectors = np.stack([np.random.default_rng(int(text.split()[0])).normal(size=WIDTH) for text in texts])
+        numbers = (2 * ROWS if text == PROBE else int(text.split()[0]) for text in texts)
+        vectors = np.stack([np.random.default_rng(number).normal(size=WIDTH) for number in numbers])
         return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -69,8 +71,8 @@ def main() -> None:
         folder, os.environ["LAUREL_CACHE"] = Path(scratch), scratch
         _write_rows(folder, texts)
         with patch("laurel.llm.embedding_cache.load_encoder", lambda *_: StandIn()):
-            encode_cached(MODEL, texts)
-            encode_cached(f"{MODEL} of few", texts[: 2 * FEW])
+            encode_cached(MODEL, [*texts, PROBE])
+            encode_cached(f"{MODEL} of few", [*texts[: 2 * FEW], PROBE])
         few = min((fit(folder, "few.jsonl", f"{MODEL} of few") for _ in range(ROUNDS)), key=lambda spent: spent.seconds)
         whole = min((fit(folder, "rows.jsonl") for _ in range(ROUNDS)), key=lambda spent: spent.seconds)
         profile = profiled(folder)
