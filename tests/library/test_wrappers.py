@@ -10,6 +10,8 @@ import gymnasium as gym
 import minigrid.wrappers as mini
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -157,6 +159,23 @@ def test_it_can_wrap_any_wrapper(made: Made, order: str) -> None:
     place = made("MiniGrid-Empty-5x5-v0", max_episode_steps=20)
     make = lambda: ORDERS[order](gym.make("MiniGrid-Empty-5x5-v0", max_steps=20))  # noqa: E731
     assert alone(make, place, SHAPINGS[0]) == trained(place, SHAPINGS[0])
+
+
+class Mirrored(gym.ObservationWrapper):
+    """The same squares, numbered from the other end."""
+
+    def observation(self, observation: Any) -> Any:
+        return self.observation_space.n - 1 - observation
+
+
+def test_layers_inside_a_registered_environment_are_not_captioned(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training sees the whole environment; a layer in it with the same spaces may show other observations."""
+    spec = EnvSpec("Mirrored-v0", lambda: Mirrored(CliffWalkingEnv()), max_episode_steps=9)
+    monkeypatch.setitem(gym.registry, spec.id, spec)
+    place = made("Mirrored-v0")
+    expected = trained(place, SHAPINGS[0])
+    assert alone(lambda: gym.make("Mirrored-v0"), place, SHAPINGS[0]) == expected
+    assert alone(lambda: Mirrored(Mirrored(gym.make("Mirrored-v0"))), place, SHAPINGS[0]) == expected
 
 
 def test_info_has_the_reward_and_the_caption(made: Made) -> None:

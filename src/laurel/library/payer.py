@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from laurel.arrays import BoolArray, FloatArray
 from laurel.envs import adapter_of, make_reference, reference_id
@@ -32,6 +33,8 @@ WRAP_SINGLE = (
 
 _OF_MAKING = ("render_mode", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 """Entries of a spec's kwargs that are not the environment's."""
+_ADDED = (PassiveEnvChecker, OrderEnforcing, TimeLimit)
+"""Layers that Gymnasium adds to every environment; they change neither observations nor actions."""
 
 logger = logging.getLogger(__name__)
 _Layer = TypeVar("_Layer")
@@ -78,6 +81,7 @@ class Payer:
         try:
             self.adapter: EnvAdapter = adapter_of(params, reference, with_action=loaded.stored.with_action)
             self._shown, self._acted = reference.observation_space, reference.action_space
+            self._depth = _depth(reference) - 1  # without Laurel's guard
         finally:
             reference.close()
         self._captioner = Captioner(self.adapter)
@@ -90,6 +94,8 @@ class Payer:
         self, env: Any, below: str, watch: Callable[[Any, EnvAdapter], _Layer], advice: str
     ) -> tuple[Any, _Layer]:
         """Wrap the innermost layer whose observations and actions captions are made from.
+
+        Layers inside the registered environment may have the same spaces, but not the same observations.
 
         Args:
             below: attribute that holds the inner layer.
@@ -114,10 +120,12 @@ class Payer:
                 f"{_short(self._acted)}, but none of these layers shows them: "
                 f"{', '.join(type(layer).__name__ for layer in layers)}. {advice}"
             )
-        watching = watch(layers[found[-1]], self.adapter)
-        if found[-1] == 0:
+        single_env = isinstance(env, gym.Env)  # layers of vector environments hold whole ones
+        place = ([i for i in found if single_env and _depth(layers[i]) >= self._depth] or found)[-1]
+        watching = watch(layers[place], self.adapter)
+        if place == 0:
             return watching, watching
-        setattr(layers[found[-1] - 1], below, watching)
+        setattr(layers[place - 1], below, watching)
         return env, watching
 
     def pay(
@@ -151,6 +159,11 @@ def _chain(env: Any, below: str) -> Iterator[Any]:
     yield env
     while (env := getattr(env, below, None)) is not None:
         yield env
+
+
+def _depth(env: gym.Env[Any, Any]) -> int:
+    """Return how many layers an environment has, without those that Gymnasium adds."""
+    return sum(not isinstance(layer, _ADDED) for layer in _chain(env, "env"))
 
 
 def check_unpaid(env: Any, below: str, wrapper: type) -> None:

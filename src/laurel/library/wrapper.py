@@ -24,8 +24,8 @@ class RewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
     `info["laurel"]` has the step's `caption`, the environment's own reward (`extrinsic`), the learned reward (`raw`,
     NaN if there is none) and the learned reward after shaping (`shaped`).
 
-    Works on top of other wrappers, in any order: captions are made from the observations and actions of the innermost
-    layer that has the environment's own spaces. Observations are not changed.
+    Works on top of other wrappers, in any order: captions are made from the innermost layer that has the spaces of the
+    environment as it was registered, with all layers of its own. Observations are not changed.
 
     Args:
         reward: a reward, or its location as for `laurel.load_reward`.
