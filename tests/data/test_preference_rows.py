@@ -188,7 +188,13 @@ def test_rows_that_contradict_laurels_data_are_refused(tmp_path: Path) -> None:
     for change, why in (
         ({"laurel_p_first": 7}, "laurel_p_first: is 7, but must be a number from 0 to 1"),
         ({"laurel_p_first": math.nan}, "laurel_p_first: is nan, but must"),
-        ({"laurel_votes": -1}, "laurel_votes: is below 0"),
+        ({"laurel_votes": -1}, "laurel_votes: is -1, but must be from 0 to 2147483647"),
+        (
+            {"laurel_votes": 10**30},
+            "laurel_votes: is 1000000000000000000000000000000, but must be from 0 to 2147483647",
+        ),
+        ({"laurel_seed": 10**30}, "laurel_seed: is 1000000000000000000000000000000, but must be from 0 to"),
+        ({"laurel_seed": float("inf")}, "laurel_...: the columns that Laurel wrote are incomplete or were changed"),
         ({"laurel_status": ""}, "laurel_status: is missing, but laurel_p_first is present"),
     ):
         rows = tmp_path / "changed.jsonl"

@@ -188,14 +188,15 @@ def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
             sampler=str(columns["laurel_sampler"]),
             seed=int(columns["laurel_seed"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RowError(
             "laurel_...", f"the columns that Laurel wrote are incomplete or were changed ({error})"
         ) from None
     if found.p_first is not None and not 0 <= found.p_first <= 1:
         raise RowError("laurel_p_first", f"is {shown(p)}, but must be a number from 0 to 1")
-    if found.votes < 0 or found.seed < 0:
-        raise RowError("laurel_votes" if found.votes < 0 else "laurel_seed", "is below 0")
+    for name, value, bits in (("votes", found.votes, 31), ("seed", found.seed, 63)):
+        if not 0 <= value < 2**bits:
+            raise RowError(f"laurel_{name}", f"is {shown(value)}, but must be from 0 to {2**bits - 1}")
     if found.status not in STATUSES or (found.p_first is None) != (found.status in UNLABELLED):
         raise RowError("laurel_status", f"is {shown(found.status)}, which contradicts its probability")
     if row.p_first is not None and (found.p_first is None or (found.p_first > 0.5) != (row.p_first > 0.5)):
