@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import laurel
@@ -176,6 +176,20 @@ def test_layers_inside_a_registered_environment_are_not_captioned(made: Made, mo
     expected = trained(place, SHAPINGS[0])
     assert alone(lambda: gym.make("Mirrored-v0"), place, SHAPINGS[0]) == expected
     assert alone(lambda: Mirrored(Mirrored(gym.make("Mirrored-v0"))), place, SHAPINGS[0]) == expected
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_a_vector_without_a_spec_is_captioned_as_its_environments_are(made: Made, kind: Any) -> None:
+    """Only `make_vec` gives one; the environment's arguments, such as its map, must count all the same."""
+    place = made("FrozenLake-v1")
+    make = lambda: gym.make("FrozenLake-v1", desc=["SFFG", "FFFF", "FFFF", "FFFF"], is_slippery=False)  # noqa: E731
+    alone, envs = laurel.RewardWrapper(make(), place), laurel.RewardVectorWrapper(kind([make] * 2), place)
+    alone.reset(seed=0)
+    envs.reset(seed=0)
+    expected = alone.step(2)[4]["laurel"]["caption"]
+    assert "closer to the goal: you are 2 squares" in expected
+    assert envs.step(np.array([2, 2]))[4]["laurel"]["caption"].tolist() == [expected] * 2
+    envs.close()
 
 
 def test_info_has_the_reward_and_the_caption(made: Made) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
 from laurel.arrays import Array, BoolArray
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.info import named_info
 from laurel.library.payer import INFO, WRAP_SINGLE, Payer, check_unpaid
 from laurel.library.reward import LoadedReward, Shaping
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
 
 FINAL = "final_obs", "final_info"
 """Keys of the final observation and info of an episode that was reset in the same step."""
@@ -42,7 +45,7 @@ class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
     ) -> None:
         check_unpaid(env, "env", RewardVectorWrapper)
         n = env.num_envs
-        self._payer = Payer(reward, shaping, env.spec, n)
+        self._payer = Payer(reward, shaping, _spec_of(env), n)
         outermost, self._watch = self._payer.watched(env, "env", _VectorWatch, WRAP_SINGLE.format("vector"))
         super().__init__(outermost)
         self._resets_later = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)) == (
@@ -79,6 +82,20 @@ class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         }
         total = np.where(valid, paid.total, 0).astype(np.float64)
         return observation, total, ends, cuts, {**info, INFO: about, f"_{INFO}": valid}
+
+
+def _spec_of(env: VectorEnv[Any, Any, Any]) -> EnvSpec | None:
+    """Return the spec of the environments; only `gymnasium.make_vec` gives one to the vector environment itself."""
+    whole = env.unwrapped
+    if env.spec is not None or not isinstance(whole, SyncVectorEnv | AsyncVectorEnv):
+        return env.spec
+    if isinstance(whole, SyncVectorEnv):
+        return whole.envs[0].spec
+    one = whole.env_fns[0]()  # those in other processes cannot send every spec
+    try:
+        return one.spec
+    finally:
+        one.close()
 
 
 class _VectorWatch(VectorWrapper[Any, Any, Any, Any, Any]):
