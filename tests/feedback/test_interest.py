@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from chat_server import chat_server
 
+from laurel.data.usage import UsageNote
 from laurel.envs import adapter_for
 from laurel.envs.tasks import TasksAdapter, tasks_of
 from laurel.errors import AnnotationError, EnvError, ParamsError
@@ -27,8 +28,8 @@ def tasks() -> TasksAdapter:
 @pytest.mark.parametrize(
     "annotate", [{"annotator": "scripted"}, {"annotator": "embedding", "embedding": {"model": "characters"}}]
 )
-def test_tasks_with_similar_goals_are_boring(annotate: dict[str, Any], tasks: TasksAdapter) -> None:
-    found, account = boring(tasks, AnnotateParams.model_validate(annotate), "main")
+def test_tasks_with_similar_goals_are_boring(annotate: dict[str, Any], tasks: TasksAdapter, tmp_path: Path) -> None:
+    found, account = boring(tasks, AnnotateParams.model_validate(annotate), "main", UsageNote(tmp_path / "note.json"))
     assert found.tolist() == [[False, True, False], [True, False, False], [False] * 3]
     assert account == {}
 
@@ -49,10 +50,10 @@ def test_a_chat_model_is_asked_about_every_two_tasks_once(
         params = AnnotateParams.model_validate({"judges": {"large": model}})
         assert str(estimate(tasks, params, "large")).startswith("tiny is asked about 6 pairs of tasks")
         assert not server.bodies
-        found, account = boring(tasks, params, "large")
+        found, account = boring(tasks, params, "large", UsageNote(tmp_path / "note.json"))
         assert found.tolist() == [[False, True, False], [True, False, False], [False] * 3]
         assert (account["model"], account["states"], account["unread"], account["calls"]) == ("tiny", 6, 0, 6)
-        assert boring(tasks, params, "large")[1]["calls"] == 0, "answers are kept"
+        assert boring(tasks, params, "large", UsageNote(tmp_path / "note.json"))[1]["calls"] == 0, "answers are kept"
         assert len(server.bodies) == 6
 
 
@@ -69,9 +70,23 @@ def test_an_answer_that_cannot_be_read_calls_no_task_boring(
     with chat_server() as server:
         server.plan = answer
         model = {"annotator": "openai", "openai": {"model": "tiny", "base_url": server.url}, "max_failure_rate": 0.5}
-        found, account = boring(tasks, AnnotateParams.model_validate(model), "main")
+        found, account = boring(tasks, AnnotateParams.model_validate(model), "main", UsageNote(tmp_path / "note.json"))
     assert not found.any()
     assert account["unread"] == 2
+
+
+def test_answers_of_no_use_are_noted_as_paid(
+    tasks: TasksAdapter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    note = UsageNote(tmp_path / "note.json")
+    with chat_server() as server:
+        server.plan = lambda body: (str(body["messages"]), [], "Hm.")
+        model = {"annotator": "openai", "openai": {"model": "tiny", "base_url": server.url}}
+        with pytest.raises(AnnotationError, match="of 6 answers 6 could not be read"):
+            boring(tasks, AnnotateParams.model_validate(model), "main", note)
+        (usage,) = note.read().values()
+        assert usage["calls"] == len(server.bodies) == 12, "each with a follow-up"
 
 
 def test_what_cannot_say_so_is_refused(tasks: TasksAdapter) -> None:

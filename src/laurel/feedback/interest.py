@@ -13,7 +13,7 @@ import numpy as np
 
 from laurel.arrays import BoolArray
 from laurel.data.asked import ASKED
-from laurel.data.usage import ASKER, new_asker
+from laurel.data.usage import ASKER, UsageNote, new_asker
 from laurel.envs.tasks import TasksAdapter
 from laurel.feedback.annotator import Account
 from laurel.feedback.annotator_kind import Alike, kind_of, unsupported
@@ -26,12 +26,15 @@ KEY = "agent.curriculum.interest"
 JUDGES_OF_TASKS = "openai, huggingface, embedding, scripted or another one that compares tasks"
 
 
-def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple[BoolArray, dict[str, Any]]:
+def boring(
+    adapter: TasksAdapter, annotate: AnnotateParams, judge: str, note: UsageNote
+) -> tuple[BoolArray, dict[str, Any]]:
     """Return (K, K) whether task j is boring to an agent that does task i well, and the usage, as in `Chooser.account`.
 
     Args:
         adapter: has the K tasks in words.
         judge: `main`, the annotator of the section, or one of `annotate.judges`.
+        note: is told the usage meanwhile, and where asking fails: answers are paid before there is an agent.
 
     Raises:
         ParamsError: no judge has that name.
@@ -43,13 +46,18 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
     if isinstance(kind, ChatAnnotator):
         found, items, unread = np.zeros((n_tasks, n_tasks), dtype=np.bool_), _items(adapter), 0
         account = Account(asked.budget)
+        asker = new_asker()
+        account.budget.answered = lambda: note.write_if_due(lambda: [{ASKER: asker, **account.usage}])
         answers = kind.answers(_question(kind, adapter), items, KEY, account)
-        for place, votes in zip(permutations(range(n_tasks), 2), answers, strict=True):
-            interesting = probability(votes)
-            unread += interesting is None
-            found[place] = interesting is not None and interesting < 0.5
+        try:
+            for place, votes in zip(permutations(range(n_tasks), 2), answers, strict=True):
+                interesting = probability(votes)
+                unread += interesting is None
+                found[place] = interesting is not None and interesting < 0.5
+        finally:  # also where it is stopped
+            note.write([{ASKER: asker, **account.usage}])
         about = {"about": "pairs of tasks", "instead": "the second counted as interesting"}
-        asked_about = {"model": kind.model_name, "states": len(items), "unread": unread, ASKER: new_asker(), **about}
+        asked_about = {"model": kind.model_name, "states": len(items), "unread": unread, ASKER: asker, **about}
         return found, {**asked_about, **account.usage, ASKED: account.asked}
     found = kind([task.goal or task.env_id for task in adapter.members])
     np.fill_diagonal(found, val=False)

@@ -65,7 +65,7 @@ def train_together(
     """
     if tensors is None:
         tensors = on_device(agents[0].task.env, adapter, agents[0].task.settings, agents[0].task.device)
-    helper, interest = _helper(agents[0].task, adapter), _interest(agents[0].task, adapter)
+    helper, interest = _helper(agents[0].task, adapter), _interest(agents[0], adapter)
     opened: list[_Run] = []
 
     def start(agent: Assignment, *interest: Any) -> _Run:
@@ -125,12 +125,14 @@ def _helper(task: Task, adapter: EnvAdapter) -> Actor | None:
     return None if helper is None else make_helper(helper, adapter, task.annotate)
 
 
-def _interest(task: Task, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[str, Any]]:
+def _interest(agent: Assignment, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[str, Any]]:
     """Return (K, K) which tasks the judge calls boring given another, and the cost of asking; None if not asked."""
+    task = agent.task
     if task.curriculum is None or task.curriculum.interest is None:
         return None, {}
     assert task.annotate is not None
-    return boring(tasks_of(adapter, CURRICULUM_KEY), task.annotate, task.curriculum.interest)
+    tasks, note = tasks_of(adapter, CURRICULUM_KEY), usage_note(agent.directory)
+    return boring(tasks, task.annotate, task.curriculum.interest, note)
 
 
 def _caught_up(runs: Sequence[_Run]) -> LearnerGroup:
