@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -125,6 +126,24 @@ def test_the_command_lists_answers_and_drops_them_on_confirmation(
     assert main([*command, "--yes"]) == 0
     assert "2 of 8 answers dropped" in capsys.readouterr().out
     assert len(keys(tmp_path / "r.db")) == 6
+
+
+@pytest.mark.parametrize(
+    ("counted", "told"), [(2, ["220", "$0.50"]), (1, ["at least 110", "at least $0.25"]), (0, ["unknown", "unknown"])]
+)
+def test_answers_without_a_token_count_make_tokens_and_cost_lower_bounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], counted: int, told: list[str]
+) -> None:
+    path = tmp_path / "r.db"
+    with ResponseStore(path) as store:
+        for key in range(2):
+            reply = Reply("", None, 100, 10) if key < counted else Reply("", None, None, None)
+            request = ChatRequest((Message("user", "?"),), key=str(key))
+            cost = 0.25 if key < counted else None
+            store.put(Exchange(str(key), Identity("m", "", "http://h"), request, reply, "motif", "abcd1234", cost))
+    assert main(["annotate", "forget", "--store", str(path), "--model", "m"]) == 0
+    _, _, row, _ = capsys.readouterr().out.splitlines()
+    assert re.split(r"  +", row.strip())[4:6] == told
 
 
 @pytest.mark.parametrize(

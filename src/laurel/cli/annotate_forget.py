@@ -41,7 +41,8 @@ def add(actions: Commands) -> None:
 
 
 def _forget(options: argparse.Namespace) -> str:
-    from laurel.feedback.forget import Status, Wanted, forget
+    from laurel.data.usage import UNCOUNTED, UNPRICED, Usage, bounded
+    from laurel.feedback.forget import Group, Status, Wanted, forget
     from laurel.llm.prices import in_words
     from laurel.params import load_params
 
@@ -49,6 +50,14 @@ def _forget(options: argparse.Namespace) -> str:
     wanted = Wanted(options.status, options.model, options.prompt)
     if wanted == Wanted():
         raise ParamsError("forget: select answers with --status, --model or --prompt.")
+
+    def amounts(group: Group) -> tuple[str, str]:
+        used: Usage = {"input_tokens": group.tokens, UNCOUNTED: group.uncounted}
+        used |= {"cost_usd": group.cost, UNPRICED: group.unpriced}
+        words = {"input_tokens": f"{group.tokens:,}", "cost_usd": in_words(group.cost)}
+        tokens, cost = (bounded(key, used, amount, why=False) for key, amount in words.items())
+        return tokens, cost
+
     path = options.store or load_params(options.params).annotate.language_model.store
     lines: list[str] = []
     total = 0
@@ -59,10 +68,9 @@ def _forget(options: argparse.Namespace) -> str:
         if groups:
             table = [("model", "prompt", "status", "answers", "tokens", "cost", "reason")]
             table += [
-                (printable(model), printable(prompt), status, f"{group.answers:,}", f"{group.tokens:,}",
-                 in_words(group.cost), reason)
+                (printable(model), printable(prompt), status, f"{group.answers:,}", *amounts(group), reason)
                 for (model, prompt, status, reason), group in sorted(groups.items())
-            ]  # fmt: skip
+            ]
             lines += [f"  {line}" for line in aligned(table)]
     if total and not options.yes:
         lines.append("Nothing was dropped. Add --yes to drop them; the next run asks, and pays, for them again.")

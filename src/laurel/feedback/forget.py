@@ -51,9 +51,13 @@ class Group:
 
     answers: int = 0
     tokens: int = 0
-    """Tokens, as far as known."""
+    """Tokens of the counted answers."""
+    uncounted: int = 0
+    """Answers without a token count."""
     cost: float | None = 0.0
-    """US dollars; None if that of any answer is unknown."""
+    """US dollars, without those of the uncounted ones that have a price; None if that of another answer is unknown."""
+    unpriced: int = 0
+    """Answers whose cost is unknown because they have no token count."""
 
 
 Groups = dict[tuple[str, str, str, str], Group]
@@ -77,7 +81,12 @@ def find(store: ResponseStore, wanted: Wanted) -> tuple[list[str], Groups]:
         group = groups.setdefault((row["model"], row["prompt"], status, reason), Group())
         group.answers += 1
         group.tokens += (row["input_tokens"] or 0) + (row["output_tokens"] or 0)
-        group.cost = add_costs(group.cost, costs.of(row))
+        uncounted, cost = row["input_tokens"] is None or row["output_tokens"] is None, costs.of(row)
+        group.uncounted += uncounted
+        if uncounted and cost is None:
+            group.unpriced += 1
+        else:
+            group.cost = add_costs(group.cost, cost)
     return keys, groups
 
 
