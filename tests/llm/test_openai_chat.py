@@ -216,6 +216,13 @@ def test_an_address_without_the_api_is_named_where_it_answers_with_something_els
         list(chat(server, retries=0).ask(question(str(i)) for i in range(100)))
 
 
+def test_a_server_that_refuses_by_its_limits_is_not_said_to_be_away(server: ChatServer) -> None:
+    behave(server, problem(429, "slow down"))
+    with pytest.raises(RefusedError, match=r"refuses requests by its limits.*requests_per_minute") as refused:
+        list(chat(server, retries=0).ask(question(str(i)) for i in range(100)))
+    assert "base_url" not in str(refused.value)
+
+
 def test_a_server_that_goes_down_stops_the_run_and_keeps_answers(server: ChatServer) -> None:
     asked = itertools.count(1)
 

@@ -206,7 +206,7 @@ class _Run:
             if up:
                 self._breaker.refused(failure)
             else:
-                self._breaker.exhausted(failure)
+                self._breaker.exhausted(failure, too_many=error.too_many)
             return failure
         if isinstance(outcome, Failure):
             self._breaker.refused(outcome)
@@ -280,7 +280,8 @@ class _Run:
                         "The answers so far are kept; run the same command again then."
                     )
                 self._limits.pause(wait)
-            raise TransientError(f"status {status}: {message}", congested=status in (408, 429, 503), wait=wait)
+            congested, too_many = status in (408, 429, 503), status == 429
+            raise TransientError(f"status {status}: {message}", congested=congested, too_many=too_many, wait=wait)
         if status in (400, 422) and self._dialect.adapt(body, refusal.error, message):
             return None
         return Failure(f"refused with status {status}: {message}")

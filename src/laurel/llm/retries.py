@@ -40,6 +40,7 @@ class TransientError(Exception):
         congested: bool = False,
         unreachable: bool = False,
         no_choice: bool = False,
+        too_many: bool = False,
         billed: Tokens = NO_TOKENS,
         wait: float = 0.0,
     ) -> None:
@@ -51,6 +52,8 @@ class TransientError(Exception):
         """No connection could be made."""
         self.no_choice = no_choice
         """The server completed the request, but with no choice, as some do instead of a refusal."""
+        self.too_many = too_many
+        """The server refused it by a limit on requests or tokens."""
         self.billed = billed
         """What the failed attempt costs all the same."""
         self.wait = wait
@@ -84,7 +87,8 @@ async def persistently(
             return await attempt()
         except TransientError as error:
             if number >= attempts or waited + seconds() >= deadline:
-                raise TransientError(f"after {number} attempts: {error.reason}", no_choice=error.no_choice) from None
+                reason = f"after {number} attempts: {error.reason}"
+                raise TransientError(reason, no_choice=error.no_choice, too_many=error.too_many) from None
             pause = uniform(0.0, min(backoff * 2 ** (number - 1), LONGEST_WAIT))  # noqa: S311  not for security
             waited += pause
             await sleep(error.wait + pause)
@@ -218,13 +222,19 @@ class Breaker:
                     "Start the server, or see annotate.openai.base_url."
                 )
 
-    def exhausted(self, failure: Failure) -> None:
-        """Record a request that was given up.
+    def exhausted(self, failure: Failure, *, too_many: bool = False) -> None:
+        """Record a request that was given up; `too_many`: because the server's limits refused it.
 
         Raises:
             RefusedError: too many requests in a row were given up.
         """
         self._in_a_row += 1
+        if self._in_a_row >= self.EXHAUSTED and too_many:
+            raise RefusedError(
+                f"{self._endpoint} refuses requests by its limits: {self._in_a_row} in a row were given up, the last "
+                f"{failure.reason}. Answers received so far are kept. Set annotate.openai.requests_per_minute or "
+                "tokens_per_minute to what it allows, or wait, and run the same command again."
+            )
         if self._in_a_row >= self.EXHAUSTED:
             raise RefusedError(
                 f"{self._endpoint} does not answer: {self._in_a_row} requests in a row were given up, the last "
