@@ -213,6 +213,13 @@ def test_stop_raises_after_every_answer_was_handed_over() -> None:
     )
 
 
+def test_a_limit_below_one_question_does_not_send_anyone_to_the_same_command() -> None:
+    budget = Budget(BudgetParams(max_tokens=100))
+    with pytest.raises(BudgetError, match=r"allows for no question: one takes up to 110 tokens.*Raise the") as caught:
+        list(BudgetedChat(PlayedModel(tokens(10, 5)), budget, None).ask(questions(3)))
+    assert "same command" not in str(caught.value)
+
+
 def test_on_limit_stop_passes_if_nothing_is_missing() -> None:
     budget = Budget(BudgetParams(max_calls=10))
     model = BudgetedChat(PlayedModel(tokens(10, 5)), budget, None)

@@ -100,6 +100,11 @@ class Budget:
     def _others(self) -> tuple[Spending, Spending, Spending]:
         return self._ledger.others() if self._ledger else (Spending(), Spending(), Spending())
 
+    def is_too_small_for(self, more: Spending) -> bool:
+        """Whether an amount alone exceeds the limits on tokens or cost, and nothing was spent before."""
+        unspent = not (self.spent + self._others()[0]).calls
+        return unspent and (more.tokens > self._limits.tokens or more.cost > self._limits.cost)
+
     def waits(self, more: Spending, slack: float = 0.0) -> bool:
         """Whether an amount would fit but for reservations of other processes, which may not spend all of them."""
         return (
@@ -194,6 +199,15 @@ class BudgetedChat:
             most = self._most(following, again)  # where others have reserved again, the next round asks nothing
             budget.reached = budget.reached or budget.exceeded_by(most, SLACK, reserved_elsewhere=False)
         if budget.reached and budget.params.on_limit == "stop" and (withheld or drawn.peek() is not None):
+            if (request := drawn.peek()) is not None and budget.is_too_small_for(
+                most := self._most(request, again=False)
+            ):
+                cost = f" and {in_full(most.cost)}" if most.cost else ""
+                raise BudgetError(
+                    f"The budget of {budget.reached} allows for no question: one takes up to {most.tokens:,.0f} tokens"
+                    f"{cost}, with an answer of {longest_answer(request):,} tokens (max_tokens). "
+                    "Raise the limit, or lower max_tokens."
+                )
             raise BudgetError(
                 f"{budget.summary()} Every answer is kept. Run the same command again, with a higher limit or to "
                 f"spend the same amount again: it resumes where this run ended. With {KEY}.on_limit: continue, it uses "
