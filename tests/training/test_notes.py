@@ -75,7 +75,7 @@ def test_rewards_that_paid_nothing_are_noted(tmp_path: Path) -> None:
     alone = replace(ARM, name="alone", reward={})
     places += [(alone, 0, left(tmp_path / "alone", 10, share_paid=(None,)))]
     (note,) = notes_on_training(places)
-    assert note.startswith("The learned reward paid nothing in any training step of flat, a seed 1, so these agents")
+    assert note.startswith("The arm's reward paid nothing in any training step of flat, a seed 1, so these agents")
     assert "shaping.quantile" in note
 
 
@@ -87,6 +87,6 @@ def test_of_an_online_judge_its_answers_are_named(tmp_path: Path) -> None:
     labels.parent.mkdir(parents=True)
     labels.touch()
     (note,) = notes_on_training([(online, 0, place)])
-    assert note.startswith("The learned reward paid nothing in any training step of online, so these agents")
+    assert note.startswith("The arm's reward paid nothing in any training step of online, so these agents")
     assert "labels.parquet in each agent's folder (reward/NAME)" in note
     assert "data/reward" not in note

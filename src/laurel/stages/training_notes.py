@@ -182,7 +182,7 @@ def _notes_on_unseen(trained: Sequence[_Trained]) -> list[str]:
 
 
 def _notes_on_pay(trained: Sequence[_Trained]) -> list[str]:
-    """Return notes on agents to which their learned reward never paid anything."""
+    """Return notes on agents to which their arm's reward never paid anything."""
     unpaid: dict[str, list[str]] = {}
     for arm in dict.fromkeys(one.arm.name for one in trained):
         agents = [one for one in trained if one.arm.name == arm]
@@ -191,7 +191,7 @@ def _notes_on_pay(trained: Sequence[_Trained]) -> list[str]:
         for name, one in zip(names, never, strict=False):
             unpaid.setdefault(PAID_BY_ANSWERS if one.annotated else PAID_BY_REWARD, []).append(name)
     return [
-        f"The learned reward paid nothing in any training step of {', '.join(names)}, so these agents learned as if "
+        f"The arm's reward paid nothing in any training step of {', '.join(names)}, so these agents learned as if "
         f"there were none. The usual cause is that {cause}"
         for cause, names in unpaid.items()
     ]
