@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -70,6 +72,17 @@ def test_every_square_of_a_random_map_may_be_ice():
     assert len(list(adapter.events())) == 3 * 63 + 2
 
 
-def test_success():
-    returns = np.array([1.0, 0.0, 0.0], np.float32)
-    assert adapter_of().succeeded(returns, last_steps(True, True, False)).tolist() == [True, False, False]
+@pytest.mark.parametrize(
+    ("env_id", "options", "goal", "hole"),
+    [
+        ("FrozenLake-v1", {"reward_schedule": [1, -1, -0.1]}, 15, 5),
+        ("laurel/GridWorld-v0", {}, 3, 7),
+        ("laurel/GridWorld-v0", {"heading": True}, 4 * 3 + 1, 4 * 7 + 1),
+    ],
+)
+def test_success_is_to_end_at_the_goal_however_long_the_way_was(env_id, options, goal, hole):
+    adapter = adapter_of(env_id, **options)
+    places = np.array([[goal], [goal], [hole], [0]])
+    steps = replace(last_steps(True, True, True, False), next_observation=places)
+    returns = np.array([1, -0.5, -1, 0.5], np.float32)
+    assert adapter.succeeded(returns, steps).tolist() == [True, True, False, False]

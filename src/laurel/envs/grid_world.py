@@ -100,9 +100,7 @@ class GridWorldAdapter(FrozenLakeAdapter):
         return " ".join(sentences)
 
     def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray:
-        if not self._plain and not (self._squares == TRAP).any():
-            return last.terminated  # a long path may cost more than the goal's reward
-        return super().succeeded(returns, last)
+        return super().succeeded(returns, replace(last, next_observation=last.next_observation // self.headings))
 
     def oracle(self, caption: str) -> float:
         """Reward the goal, and a little coming closer."""
