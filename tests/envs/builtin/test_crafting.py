@@ -146,9 +146,11 @@ def test_a_cow_needs_several_hits(sword: str | None, blows: int) -> None:
 def test_a_plant_ripens_and_a_player_gets_hungry_thirsty_and_tired() -> None:
     made = world("grass", sapling=1)
     act(made, "place_plant")
-    for _ in range(rules.RIPENS):
+    for _ in range(rules.RIPENS + 1):
+        assert MATERIAL["ripe plant"] not in made.observe()[0, :63]
         act(made, "do")
     assert "eat_plant" not in unlocked(made)
+    assert MATERIAL["ripe plant"] in made.observe()[0, :63]
     act(made, "do")
     assert "eat_plant" in unlocked(made)
     assert has(made, "drink") == 0

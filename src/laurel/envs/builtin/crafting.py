@@ -182,7 +182,8 @@ class Worlds:
             self.items[eaten, _FOOD] += rules.COW_FOOD
             self._hunger[eaten] = 0
             self._unlock("eat_cow", eaten)
-        ripe = does & (before == MATERIAL["plant"]) & (self._at(self.ripe_at, ahead) < self.time)
+        shown_ripe = self._at(self.ripe_at, ahead) < self.time - 1  # in the observation that the player acts on
+        ripe = does & (before == MATERIAL["plant"]) & shown_ripe
         self._set(self.ripe_at, ripe, ahead, self.time[ripe] + rules.RIPENS)
         self.items[ripe, _FOOD] += rules.PLANT_FOOD
         self._unlock("eat_plant", ripe)
