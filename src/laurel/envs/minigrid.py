@@ -89,7 +89,7 @@ class MiniGridAdapter(EnvAdapter):
 
     ids: ClassVar[tuple[str, ...]] = ("MiniGrid-*",)
     version = 2
-    action_names = ACTIONS
+    action_names: tuple[str, ...] = ACTIONS
     observation_features = (
         Feature("facing", "0 east, 1 south, 2 west, 3 north", whole=True),
         Feature("carried", f"{_CODES}; 1 where nothing is carried", whole=True),
