@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from laurel.envs import adapter_for
+from laurel.envs import adapter_for, make_reference
 from laurel.envs.vector import Step, make_vector
 from laurel.errors import EnvError
 from laurel.params import EnvParams
@@ -30,7 +30,7 @@ def make(env_id, backend="auto", n_envs=4, seed=0, reference=False, threads=1, *
     "env_id", ["FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1", "Taxi-v3"]
 )
 def test_every_valid_row_is_a_transition_of_the_task(roll, env_id, backend):
-    if backend == "envpool" and env_id.startswith("CliffWalking"):
+    if backend == "envpool" and env_id.startswith(("CliffWalking", "Taxi")):
         pytest.skip("not run on EnvPool")
     walk = roll(env_id, backend, steps=4000)
     task = gym.make(env_id.replace("Taxi-v3", "Taxi-v4")).unwrapped.P
@@ -40,6 +40,14 @@ def test_every_valid_row_is_a_transition_of_the_task(roll, env_id, backend):
         said = (int(rows.next_observation[i, 0]), float(rows.reward[i]), bool(rows.terminated[i]))
         possible = task[int(rows.observation[i, 0])][int(rows.action[i])]
         assert said in [(int(after), float(reward), bool(end)) for _, after, reward, end in possible]
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CliffWalking-v1", "Taxi-v3", "Taxi-v4", "laurel/GridWorld-v0"])
+def test_episodes_begin_where_the_tasks_begin(env_id):
+    envs = make(env_id, n_envs=64, max_episode_steps=1)
+    chances = make_reference(EnvParams(id=env_id)).unwrapped.initial_state_distrib
+    begun = [envs.reset(), *(envs.step(np.zeros(64, np.int64)).observation for _ in range(2))][::2]
+    assert all((np.asarray(chances)[states[:, 0]] > 0).all() for states in begun)
 
 
 def restore(env, env_id, observation):
@@ -109,7 +117,7 @@ def test_a_limit_truncates_and_the_next_row_is_the_reset(roll, env_id, limit, ba
     ],
 )
 def test_without_a_configured_limit_the_task_has_its_own(roll, env_id, limit, backend):
-    if backend == "envpool" and env_id.startswith("CliffWalking"):
+    if backend == "envpool" and env_id.startswith(("CliffWalking", "Taxi")):
         pytest.skip("not run on EnvPool")
     walk = roll(env_id, backend, steps=2000)
     first = walk.by_time("truncated").argmax(axis=0)
@@ -185,12 +193,12 @@ def test_auto_uses_envpool_if_it_is_the_same_task():
     assert make("CartPole-v1").backend == "gymnasium", "its own vector form is quicker"
     assert make("CartPole-v1", max_episode_steps=5).backend == "envpool"
     assert make("CartPole-v1", "envpool").backend == "envpool"
-    assert make("Taxi-v3").backend == "envpool"
-    assert make("Taxi-v4").backend == "envpool"
     assert make("FrozenLake-v1", reference=True).backend == "gymnasium"
     assert make("FrozenLake-v1", kwargs={"is_slippery": False}).backend == "gymnasium"
     assert make("Blackjack-v1").backend == "gymnasium"
     assert make("CliffWalking-v1").backend == "gymnasium"
+    assert make("Taxi-v3").backend == "gymnasium"
+    assert make("Taxi-v4").backend == "gymnasium"
 
 
 @needs_envpool
@@ -201,6 +209,8 @@ def test_envpool_asked_for_in_vain_is_an_error():
         make("Blackjack-v1", "envpool")
     with pytest.raises(EnvError, match="does not end its episodes"):
         make("CliffWalking-v1", "envpool")
+    with pytest.raises(EnvError, match="with the passenger at the destination"):
+        make("Taxi-v4", "envpool")
 
 
 @needs_envpool

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 _UNFAITHFUL = {
     "Blackjack-v*": "calls any ace in the player's hand usable",
     "CliffWalking*": "does not end its episodes at a limit",
+    "Taxi-v*": "begins a quarter of the episodes with the passenger at the destination",
 }
 """Environments that EnvPool (1.2.5) implements differently -> how."""
 
@@ -267,8 +268,7 @@ def _envpool_id(env_id: str) -> str | None:
     with ctrl_c_held_back():  # the import takes a second, during which Ctrl-C would be lost
         import envpool
 
-    known = set(envpool.list_all_envs())
-    return next((name for name in (env_id, {"Taxi-v4": "Taxi-v3"}.get(env_id)) if name in known), None)
+    return env_id if env_id in envpool.list_all_envs() else None
 
 
 def _envpool(env: EnvParams, env_id: str, adapter: EnvAdapter, n_envs: int, seed: int, threads: int) -> VectorEnv:
