@@ -49,7 +49,7 @@ CONTROL = (
 GENERIC = ("Pendulum-v1",)
 OWN = ("laurel/Crafting-v0",)
 IDS = (*MINIGRID, *TABULAR, *CONTROL, *GENERIC, *OWN)
-IN_ENVPOOL = tuple(env_id for env_id in IDS if not env_id.startswith(("Blackjack", "CliffWalking", "laurel/")))
+IN_ENVPOOL = tuple(env_id for env_id in IDS if not env_id.startswith(("Blackjack", "CliffWalking", "Taxi", "laurel/")))
 
 needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is not installed")
 on_each_backend = pytest.mark.parametrize(

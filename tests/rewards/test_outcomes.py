@@ -274,7 +274,7 @@ def collected(monkeypatch: pytest.MonkeyPatch, steps: Sequence[tuple[int, int, i
     monkeypatch.setattr(outcome, "read_trajectories", lambda _: [(transitions, position)])
     monkeypatch.setattr(outcome, "read_captions", lambda _: [captions])
     monkeypatch.setattr(outcome, "read_vocabulary", lambda _: vocabulary)
-    return collected_outcomes(Path(), Path(), adapter_for(EnvParams(id="FrozenLake-v1")), length)
+    return collected_outcomes(Path(), Path(), adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0")), length)
 
 
 def test_an_episode_that_collection_cut_is_no_part_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
