@@ -13,6 +13,7 @@ from scipy.stats import spearmanr
 
 from laurel.arrays import BoolArray
 from laurel.data.captions import read_vocabulary
+from laurel.data.usage import UsageNote
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
@@ -196,7 +197,7 @@ def test_missing_abilities_are_reported_before_collection(
         method_of(online.rewards["online"]).check(RewardContext.of(online), context.adapter)
 
 
-def test_it_may_compare_tasks_for_a_curriculum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_may_compare_tasks_for_a_curriculum(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tasks = ["MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0", "MiniGrid-DoorKey-5x5-v0"]
     adapter = tasks_of(adapter_for(EnvParams(id="laurel/Tasks-v0", kwargs={"tasks": tasks})), "here")
     params = AnnotateParams(annotator="length")
@@ -208,6 +209,6 @@ def test_it_may_compare_tasks_for_a_curriculum(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(type(kind_of(params)), "alike", lambda self: alike)
     interest.check(adapter, params, "main")
-    found, _ = interest.boring(adapter, params, "main")
+    found, _ = interest.boring(adapter, params, "main", UsageNote(tmp_path / "note.json"))
     assert found.tolist() == [[False, True, False], [True, False, False], [False] * 3]
     assert kind_of(params).simulated, "which the notes of train-agents say"
