@@ -82,8 +82,8 @@ def test_anchors_and_merges_are_no_duplicates(tmp_path: Path) -> None:
     [
         ("", "it is empty."),
         ("# only a comment\n", "it is empty."),
-        ("- env\n- agent\n", "expected keys with values, found a list of 2. laurel init makes"),
-        ("just words", 'expected keys with values, found "just words". laurel init makes'),
+        ("- env\n- agent\n", "expected keys with values, found a list of 2. laurel init creates"),
+        ("just words", 'expected keys with values, found "just words". laurel init creates'),
         ("env: {id: a\ncollect: 3", "not valid YAML at line 2, column 8: "),
         ("env:\n  id: a\n   kwargs: {}\n", "not valid YAML at line 3, column 10: mapping values are not allowed here."),
         ("env:\n\tid: a\n", "not valid YAML at line 2, column 1: "),
@@ -119,7 +119,7 @@ def test_files_that_are_refused(tmp_path: Path, text: str, says: str) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "none.yaml"
-    assert file_refusal(file) == f"{file}: no such file. laurel init makes a project that has one."
+    assert file_refusal(file) == f"{file}: no such file. laurel init creates a project with a params file."
 
 
 def test_a_binary_file_is_refused(tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ def test_a_failure_says_how_many_episodes_finished(tmp_path: Path) -> None:
     agents = [written(tmp_path / f"seed-{i}", rows) for i, rows in enumerate([enough, some])]
     note = result_of(0, {}, agents, 20).note
     assert note == (
-        "Only 17 episodes of an agent finished, and none counts: they count in the order in which they began, and the "
-        "first goes on. Raise --steps."
+        "Only 17 episodes of an agent finished, and none counts: episodes count in the order in which they began, and "
+        "the first has not ended. Raise --steps."
     )
 
 
