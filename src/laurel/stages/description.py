@@ -90,15 +90,15 @@ def _judge(params: Params, captions: Path) -> list[str]:
     asking = params.annotate
     voters = [voter for judge in params.judges for voter in asking.of_judge(judge).voters]
     judged = f"{', '.join(kind_of(voter).title for voter in voters)}: {pairs_asked(params)}"
-    left_over = [*_left_over(params), *(note for voter in voters for note in kind_of(voter).notes())]
+    remarks = [*_left_over(params), *(note for voter in voters for note in kind_of(voter).notes())]
     if not any(isinstance(voter.section, ChatSection) for voter in voters):
-        return [f"{judged}, in this process and at no cost", *left_over]
+        return [f"{judged}, in this process and at no cost", *remarks]
     try:
-        return [judged, *left_over, *_estimated(params, captions)]
+        return [judged, *remarks, *_estimated(params, captions)]
     except DataError:  # they were made with other params, or do not exist yet
         return [
             judged,
-            *left_over,
+            *remarks,
             "The cost can be estimated once there are captions: laurel annotate --dry-run",
         ]
 
