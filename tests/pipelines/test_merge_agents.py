@@ -143,7 +143,7 @@ def test_shards_that_do_not_fit(direct: Project, tmp_path: Path) -> None:
         merge(direct, [path for path in shards if "preference" not in path.name], output)
     twice = shutil.copytree(tmp_path / "shards" / "extrinsic 0,1", tmp_path / "again")
     with pytest.raises(
-        DataError, match=r"again: holds agents of extrinsic with seed 0, as .*shards/extrinsic 0,1 does"
+        DataError, match=r"again: holds agents of extrinsic with seed 0, and so does .*shards/extrinsic 0,1"
     ):
         merge(direct, [*shards, twice], output)
     with pytest.raises(DataError, match="agents of extrinsic,preference,random_policy"):
