@@ -25,7 +25,7 @@ SHAPE = (5, 32, 2, 32, 2, 11)
 _ENDS = {
     LOSE: "You lose with {}: your hand is worse.",
     TIE: "You tie with {}: the hands are equal.",
-    WIN: "You win with {}: your hand is better.",
+    WIN: "You win with {}: your hand is better, or the dealer goes bust.",
 }
 
 
