@@ -73,6 +73,7 @@ def test_a_truncated_episode_is_marked(adapter: EnvAdapter) -> None:
     found = episode(LAKE, adapter, [0] * 9, None, steps=3)
     assert (found[-1].step, found[-1].cut, found[-1].last, found[-1].over) == (3, True, True, False)
     assert found[-1].outcome == "cut after 3 steps"
+    assert episode(LAKE, adapter, [0], None, steps=1)[-1].outcome == "cut after 1 step"
     assert {moment.learned for moment in found} == {moment.shaped for moment in found} == {None}
     limited = EnvParams(id="FrozenLake-v1", max_episode_steps=3)
     found = episode(limited, adapter_for(limited), [0] * 9, None, steps=3)

@@ -14,6 +14,7 @@ from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import NO_CAPTION, Captioner
 from laurel.envs.guard import check_rewards
 from laurel.envs.info import named_info_of_one
+from laurel.evaluation.formats import counted
 from laurel.evaluation.rendering import Picture, view
 from laurel.evaluation.rollout import LearnedReward
 from laurel.rewards.paying import RewardCalculator
@@ -70,7 +71,7 @@ class Moment:
         """The state of the episode in a few words."""
         if self.success is not None:
             return "solved" if self.success else "not solved"
-        return "episode over" if self.over else f"cut after {self.step} steps" if self.cut else "continues"
+        return "episode over" if self.over else f"cut after {counted(self.step, 'step')}" if self.cut else "continues"
 
 
 def signed(value: float | None) -> str:

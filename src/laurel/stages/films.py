@@ -19,6 +19,7 @@ from laurel.envs.captioner import Captioner
 from laurel.evaluation.animation import portrait, record, side_by_side
 from laurel.evaluation.arms import ordered
 from laurel.evaluation.critics import critic_figure, read_calibration
+from laurel.evaluation.formats import counted
 from laurel.evaluation.paths import ArmPaths, map_of, path_figure, paths_of
 from laurel.evaluation.play import Evaluation, Played, load_actor, watching
 from laurel.evaluation.rendering import NotRenderedError
@@ -176,7 +177,7 @@ def _portraits(
         file = f"{PORTRAITS}/{arm}.webp"
         portrait(played, folder / file)
         last = played[-1]
-        ended = f"{last.outcome} after {last.step} steps" if last.over else last.outcome
+        ended = f"{last.outcome} after {counted(last.step, 'step')}" if last.over else last.outcome
         found.append({"arm": arm, "seed": seed, "file": file, "outcome": f"{ended}, return {last.total:.2f}"})
     return found
 
