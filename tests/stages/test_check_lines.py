@@ -84,6 +84,8 @@ def test_a_tuned_judge_is_named_by_its_adapter(tmp_path: Path) -> None:
     said = lines(tmp_path, changes)
     assert "annotate     huggingface smollm2 with adapter laurel: at most " in said
     assert "online: huggingface smollm2 with adapter laurel is asked about pairs" in said
+    other = {"annotate.language_model": {"prompt": "answer_only"}, "arms": {"online": {"reward": "online"}}}
+    assert "tuned with the prompt concise, but is asked with answer_only" in lines(tmp_path / "o", {**changes, **other})
 
 
 def test_of_many_unused_label_sets_the_first_are_named(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from laurel.rewards.arms import skipped_arms, trained_arms
 from laurel.rewards.method import PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards
 from laurel.stages.preflight import check_parts, check_run
-from laurel.training.checks import check_agents
+from laurel.training.checks import check_agents, notes_on_judges
 from minimal_params import MINIMAL
 from tiny_project import Project, changed
 
@@ -325,3 +325,27 @@ def test_a_missing_folder_of_a_reward_is_refused_before_the_judge_is_paid(kind: 
         with pytest.raises(DataError, match=rf"rewards\.learned\.{key}: /no/model does not exist"):
             check_run(params, start)
     check_run(params, "train-agents")
+
+
+def test_a_tuned_judge_that_is_asked_online_with_another_prompt_is_noted() -> None:
+    def notes(prompt: str, form: str = "ranking") -> list[str]:
+        judge = {
+            "annotator": "huggingface",
+            "huggingface": {"model": "smollm2", "adapter": "laurel"},
+            "language_model": {"prompt": prompt},
+        }
+        params = parse_params(
+            {
+                **MINIMAL,
+                "annotate": {"judges": {"tuned": judge}},
+                "rewards": {"live": {"kind": "online", "judge": "tuned", "form": form}},
+                "arms": ["extrinsic", {"name": "live", "reward": "live"}, {"name": "live2", "reward": "live"}],
+            },
+            "params.yaml",
+        )
+        return notes_on_judges(params.resolved_arms.values(), RewardContext.of(params))
+
+    (note,) = notes("answer_only")
+    assert 'The adapter "laurel" was tuned with the prompt concise, but is asked with answer_only' in note
+    assert not notes("concise")
+    assert not notes("answer_only", "classification"), "single captions have a prompt of their own"

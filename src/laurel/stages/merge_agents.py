@@ -93,6 +93,7 @@ def run(
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
     from laurel.envs import adapter_for
+    from laurel.rewards.method import RewardContext
     from laurel.stages.training_notes import notes_on_arms, notes_on_questions, notes_on_training
     from laurel.tracking.agents import track_agents
     from laurel.tracking.judgements import log_asked
@@ -101,7 +102,8 @@ def run(
     from laurel.training.task import Agent
 
     described, every, seeds = used(sections), arms_of(sections), sections["agent"].seeds
-    annotate, adapter = sections["annotate"], adapter_for(sections["env"])
+    context = RewardContext(sections["env"], sections["caption"], sections["annotate"], sections["rewards"])
+    adapter = adapter_for(sections["env"])
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     manifests = {path: read_inputs(described, {**inputs, "agents": path})["agents"] for path in shards}
     held = {path: _branch(manifest) for path, manifest in manifests.items()}
@@ -127,10 +129,10 @@ def run(
             out.join(manifests[path])
             out.agent_runs |= manifests[path].get("mlflow_agent_runs", {})
             arms = [every[branch.arm]] if trained else []
-            of_this = [*notes_on_arms(arms, annotate, adapter), *notes_on_training(trained)]
+            of_this = [*notes_on_arms(arms, context, adapter), *notes_on_training(trained)]
             (notes if trained else left_out).extend(note for note in manifests[path]["notes"] if note not in of_this)
         arms = list({arm.name: arm for arm, *_ in places}.values())
-        of_all = [*notes_on_arms(arms, annotate, adapter), *notes, *notes_on_training(places)]
+        of_all = [*notes_on_arms(arms, context, adapter), *notes, *notes_on_training(places)]
         out.notes += dict.fromkeys([*left_out, *of_all])
         out.run_notes += notes_on_questions(places)
         out.counts = {

@@ -105,7 +105,7 @@ def run(
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
         out.notes += [
             *skipped.values(),
-            *notes_on_arms(trained, annotate, adapter),
+            *notes_on_arms(trained, context, adapter),
             *notes_on_gpu(env, trained, adapter),
         ]
         places = [(arm, number, out.path / arm.name / seed_folder(number)) for number in agent.seeds for arm in trained]

@@ -19,10 +19,11 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.resolved_arms import Arm, served_actors
+from laurel.rewards.method import RewardContext
 from laurel.rewards.online_artefact import LABELS
 from laurel.rewards.stored import OWN
 from laurel.training.checkpoint import STATE, read_run
-from laurel.training.checks import notes_on_actions, notes_on_unpaid
+from laurel.training.checks import notes_on_actions, notes_on_judges, notes_on_unpaid
 from laurel.training.curve import CURVE
 from laurel.training.engines import engine_of
 from laurel.training.lockstep import on_device
@@ -47,13 +48,14 @@ STILL = 1e-5
 """Value of `approx_kl` below which a policy counts as unchanged; a first update has a few thousandths."""
 
 
-def notes_on_arms(arms: Sequence[Arm], annotate: AnnotateParams, adapter: EnvAdapter) -> list[str]:
+def notes_on_arms(arms: Sequence[Arm], context: RewardContext, adapter: EnvAdapter) -> list[str]:
     """Return notes on what trains agents other than Laurel's algorithms, on what is simulated, and on agents that can
     hardly learn; they are the same on any machine.
     """
     return [
         *_notes_on_engines(arms),
-        *_notes_on_interest(arms, annotate),
+        *_notes_on_interest(arms, context.annotate),
+        *notes_on_judges(arms, context),
         *_notes_on_servers(arms),
         *notes_on_actions(arms, adapter),
         *notes_on_unpaid(arms),

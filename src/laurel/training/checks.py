@@ -12,6 +12,7 @@ from laurel.agents.hints import make_helper
 from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
 from laurel.errors import EnvError, ParamsError
+from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.interest import check
 from laurel.params.resolved_arms import Arm, check_servers
 from laurel.params.rewards import method_of
@@ -87,6 +88,15 @@ def notes_on_actions(arms: Iterable[Arm], adapter: EnvAdapter) -> list[str]:
         "with a mean of 0 and a deviation of 1, clipped to these bounds. Rescale the actions to [-1, 1] in the "
         "environment (gymnasium.wrappers.RescaleAction), or set agent.engine to sb3, whose SAC does so itself."
     ]
+
+
+def notes_on_judges(arms: Iterable[Arm], context: RewardContext) -> list[str]:
+    """Return the notes on judges that agents ask about pairs of captions while they are trained."""
+    methods = [method_of(context.rewards[name]) for arm in arms if arm.trained for name in arm.reward]
+    asked = [method.topic(context, 0) for method in methods if isinstance(method, LearningMethod)]
+    judges = dict.fromkeys(topic.judge for topic in asked if topic and topic.shown == "pair")
+    voters = [voter for judge in judges for voter in context.annotate.of_judge(judge).voters]
+    return list(dict.fromkeys(note for voter in voters for note in kind_of(voter).notes()))
 
 
 def notes_on_unpaid(arms: Iterable[Arm]) -> list[str]:
