@@ -97,10 +97,10 @@ class NetHackAdapter(EnvAdapter):
     anti_goal = "You are hurt, get hungry, do something in vain, or die."
     goals = _STEERING
     success_words = ("the task is done",)
-    info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({"stairs": "int64"})
+    info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({"stairs": "int64", "target": "int64"})
     agents_in_lockstep = 1  # each game is a copy of the whole program: more per process compete for CPU cache
-    version = 2
-    _task, _pays, _ends = "score", 1.0, True
+    version = 3
+    _task = "score"
     _status_in_words = False
     _crop = 9
 
@@ -108,7 +108,7 @@ class NetHackAdapter(EnvAdapter):
         made = env.unwrapped
         assert isinstance(made, NetHack)
         one = made.games.games[0]
-        self._task, self._pays, self._ends, self._status_in_words = one.task, one.pays, one.ends, made.status_in_words
+        self._task, self._status_in_words = one.task, made.status_in_words
         self._crop = made.games.crop
         self.goal = _GOALS[self._task]
         self.action_names = game.action_names()
@@ -135,11 +135,11 @@ class NetHackAdapter(EnvAdapter):
 
     def encode(self, transitions: Transitions) -> IntArray:
         events = np.empty(len(transitions), dtype=np.int64)
-        reached = self.succeeded(transitions.reward, transitions)
+        reached = transitions.info["target"] == 1
         rows = np.ascontiguousarray(transitions.next_observation[:, self._crop**2 :])
         compared = rows if self._status_in_words else rows[:, STATUS:]
         for i, row in enumerate(np.ascontiguousarray(compared)):
-            if reached is not None and reached[i]:
+            if reached[i]:
                 events[i] = self._intern(_REACHED[self._task])
                 continue
             key = row.tobytes()
@@ -184,10 +184,7 @@ class NetHackAdapter(EnvAdapter):
         return {PROGRESSION: reached, **further, "nearness to stairs": near}
 
     def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray | None:
-        if self._task not in REACHED:
-            return None
-        paid = returns > self._pays / 2
-        return paid & last.terminated if self._ends else paid
+        return last.info["target"] > 0 if self._task in REACHED else None  # the return has penalties, too
 
 
 def _said(row: Array) -> str:

@@ -10,7 +10,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from last_steps import last_steps
 from laurel.agents.actors import make_actor
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
@@ -113,8 +112,8 @@ def test_captions_are_messages_and_the_end_of_a_task() -> None:
     before = env.reset(seed=0)[0]
     said = set()
     for action in np.random.default_rng(0).integers(23, size=(60, 4)):
-        after, reward, terminated, truncated, _ = env.step(action)
-        rows = Transitions(before, action, reward.astype(np.float32), after, terminated, truncated)
+        after, reward, terminated, truncated, info = env.step(action)
+        rows = Transitions(before, action, reward.astype(np.float32), after, terminated, truncated, info)
         captions = [adapter.describe(event) for event in adapter.encode(rows).tolist()]
         for caption, row in zip(captions, after, strict=True):
             assert caption == " ".join(" ".join(said_in(row)).split())
@@ -123,13 +122,37 @@ def test_captions_are_messages_and_the_end_of_a_task() -> None:
     assert "" in said
     assert len(said) > 5
     assert adapter.features(before).shape[0] == 4
-    reached = Transitions(
-        before, np.zeros(4), np.float32([1, 1, 0, 0]), before, np.array([True, False, True, False]), np.zeros(4, bool)
-    )
+    end, target = np.array([True, False, True, False]), {"target": np.array([1, 2, 0, 0])}
+    reached = Transitions(before, np.zeros(4), np.zeros(4, np.float32), before, end, ~end, target)
     told = [adapter.describe(event) for event in adapter.encode(reached).tolist()]
     assert [adapter.says_success(text) for text in told] == [True, False, False, False]
-    assert adapter.succeeded(np.float32([1, 0.2]), last_steps(True, True)).tolist() == [True, False]  # type: ignore[union-attr]
+    assert adapter.succeeded(np.zeros(4, np.float32), reached).tolist() == [True, True, False, False]  # type: ignore[union-attr]
     env.close()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_episode_that_reaches_the_target_is_a_success_although_penalties_outweigh_its_reward(ends: bool) -> None:
+    options = {"level_file": "river_narrow", "penalty_step": -0.5}
+    env = EnvParams(id=ID, kwargs={"task": "staircase", "ends": ends, **options}, max_episode_steps=300)
+    adapter, rng = adapter_for(env), np.random.default_rng(0)
+    envs = make_vector(env, adapter, 4, 0)
+    before, told, returns = envs.reset().copy(), np.zeros(4, int), np.zeros(4, np.float32)
+    found = []
+    for _ in range(1500):
+        action = rng.integers(len(game.actions()), size=4)
+        step = envs.step(action)
+        steps = Transitions(before, action, step.reward, step.observation, step.terminated, step.truncated, step.info)
+        told += step.valid & [adapter.says_success(adapter.describe(event)) for event in adapter.encode(steps).tolist()]
+        returns += step.reward
+        success = adapter.succeeded(returns, steps)
+        assert success is not None
+        found += [(told[i], success[i], returns[i]) for i in np.flatnonzero(step.valid & envs.ended)]
+        told[envs.ended], returns[envs.ended] = 0, 0
+        before = step.observation.copy()
+    envs.close()
+    assert {reached for reached, _, _ in found} == {0, 1}, "at most once an episode"
+    assert all(reached == success for reached, success, _ in found)
+    assert any(reached and total < 0 for reached, _, total in found)
 
 
 def descended(**options: Any) -> tuple[Games, tuple[float, bool]]:
@@ -150,7 +173,7 @@ def test_descending_is_captioned_although_nles_wrapper_dismisses_the_message() -
     assert message_of(row[0]) == "", "NLE's observation"
     adapter = adapter_for(EnvParams(id=ID))
     no = np.zeros(1, bool)
-    steps = Transitions(row, np.zeros(1), np.zeros(1, np.float32), row, no, no)
+    steps = Transitions(row, np.zeros(1), np.zeros(1, np.float32), row, no, no, games.info())
     assert adapter.describe(int(adapter.encode(steps)[0])) == "You descend the stairs."
     assert "The game says: You descend the stairs." in str(adapter.describe_observation(row[0]))
     assert games.games[0].step(game.action_names().index("wait")) == (0.0, False)
@@ -163,15 +186,14 @@ def test_descending_is_motifs_task_with_or_without_an_end() -> None:
     for options, paid in (({}, (1.0, True)), ({"pays": 50}, (50.0, True)), (goes_on, (50.0, False))):
         games, step = descended(task="descend", **options)
         assert step == paid
+        adapter = adapter_for(EnvParams(id=ID, kwargs={"task": "descend", **options}))
+        row, no = games.observe(), np.array([False])
+        steps = Transitions(row, np.zeros(1), np.float32([paid[0]]), row, np.array([paid[1]]), no, games.info())
+        assert adapter.says_success(adapter.describe(int(adapter.encode(steps)[0])))
         if "ends" in options:
             assert [games.games[0].step(game.action_names().index("wait")) for _ in range(3)] == [(0.0, False)] * 3
+            assert games.info()["target"] == [2]
         games.close()
-        adapter = adapter_for(EnvParams(id=ID, kwargs={"task": "descend", **options}))
-        last = last_steps(True, paid[1], paid[1])
-        assert adapter.succeeded(np.float32([0, 1, 50]), last).tolist() == [False, paid[0] == 1, True]  # type: ignore[union-attr]
-        row, no = games.observe(), np.array([False])
-        steps = Transitions(row, np.zeros(1), np.float32([paid[0]]), row, np.array([paid[1]]), no)
-        assert adapter.says_success(adapter.describe(int(adapter.encode(steps)[0])))
     games, step = descended(task="descend", level=3)
     assert step == (0.0, False), "the second level is not the third"
     games.close()
@@ -224,13 +246,19 @@ def test_a_death_is_captioned() -> None:
 def test_the_status_in_words() -> None:
     adapter = adapter_for(EnvParams(id=ID, kwargs={"status_in_words": True}))
     env = gym.make(f"laurel.envs.builtin:{ID}", status_in_words=True)
-    row = env.reset(seed=0)[0]
+    row, info = env.reset(seed=0)
     text = adapter.describe_observation(row)
     assert text is not None
     assert text.startswith("Depth 1, health 14 of 14, gold 0, not hungry.")
     assert "@" in text
     still = Transitions(
-        row[None], np.zeros(1), np.zeros(1, np.float32), row[None], np.zeros(1, bool), np.zeros(1, bool)
+        row[None],
+        np.zeros(1),
+        np.zeros(1, np.float32),
+        row[None],
+        np.zeros(1, bool),
+        np.zeros(1, bool),
+        {"target": np.array([info["target"]])},
     )
     assert adapter.describe(int(adapter.encode(still)[0])).endswith("Depth 1, health 14 of 14, gold 0, not hungry.")
     env.close()

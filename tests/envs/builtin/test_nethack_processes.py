@@ -37,7 +37,7 @@ def test_games_are_the_same_ones_in_one_process_or_many() -> None:
         found = [env.reset(seed=3)[0].tobytes()]
         for action in np.random.default_rng(0).integers(23, size=(40, 5)):
             rows, rewards, ended, cut, info = env.step(action)
-            found += [one.tobytes() for one in (rows, rewards, ended, cut, info["stairs"])]
+            found += [one.tobytes() for one in (rows, rewards, ended, cut, info["stairs"], info["target"])]
         env.close()
         return found
 

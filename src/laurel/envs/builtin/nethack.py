@@ -2,8 +2,9 @@
 
 The game itself is in `laurel.envs.builtin.nethack_game`. Observations hold less than NLE's: the squares around the
 player, the status, the message and earlier messages of the step that were dismissed, as a row of numbers. Gymnasium's
-limit cuts an episode, without quitting the game. `info` has `stairs`: the distance in squares to the nearest visible
-staircase or ladder down, -1 if there is none.
+limit cuts an episode, without quitting the game. `info` has `stairs`, the distance in squares to the nearest visible
+staircase or ladder down, -1 if there is none, and `target`: 0 until the task's target is reached, 1 in the step that
+reaches it, 2 after it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from laurel.envs.builtin.nethack_game import (
     SAID,
     SHAPE,
     STATUS,
+    TARGET,
     X,
     Y,
     actions,
@@ -101,6 +103,10 @@ class Games:
             place = shown.find(1, place + 1)
         return np.array(found)
 
+    def info(self) -> dict[str, IntArray]:
+        """Return the `info` of the last step, (N,) each."""
+        return {"stairs": self.stairs(), "target": self._seen[TARGET][:, 0].copy()}
+
     def close(self) -> None:
         """End all games."""
         self._games.close()
@@ -159,7 +165,7 @@ class NetHack(gym.Env[Row, np.int64]):
         return self.games.observe()[0], reward, ended, False, self._info()
 
     def _info(self) -> dict[str, Any]:
-        return {"stairs": int(self.games.stairs()[0])}
+        return {name: int(values[0]) for name, values in self.games.info().items()}
 
     def render(self) -> str | None:
         """Return the message and the squares around the player as text."""
@@ -201,7 +207,7 @@ class NetHackVector(BatchEnv):
         return self.games.observe()
 
     def info(self) -> dict[str, Any]:
-        return {"stairs": self.games.stairs()}
+        return self.games.info()
 
     def close_extras(self, **_: Any) -> None:
         self.games.close()

@@ -45,6 +45,8 @@ SAID = "said"
 """Name of the array with all messages of a step: the dismissed ones, which NLE does not show, and the last."""
 MAPS = "maps"
 """Name of an array of NLE's glyphs, row by row."""
+TARGET = "target"
+"""Name of an array that says of each game's target: 0 not reached yet, 1 reached in the last step, 2 before."""
 _SPACE, _ESCAPE = 32, 27
 _IN_MOVE_LOOP = 3
 """Index into the program's state of the flag that the game waits for a move."""
@@ -198,8 +200,8 @@ class Game:
         self._glyphs, self._status, self._message = seen["glyphs"], seen["blstats"], seen["message"]
         self._program, self._internal = seen["program_state"], seen["internal"]
         self._earlier, self._lines = seen[SAID][:DISMISSED], list[bytes]()
+        self._target = seen[TARGET]
         self._explored: dict[tuple[int, int], int] = {}
-        self._done = False
 
     def begin(self, rng: np.random.Generator) -> None:
         """Begin a game with random seeds; nothing in it depends on the clock or the phase of the moon."""
@@ -209,7 +211,8 @@ class Game:
         """Begin the game with NLE's two seeds; return whether it continues past its first screens."""
         self.raw.set_initial_seeds(core, disp, reseed=False)
         self.raw.reset()
-        self._explored, self._done = {}, False
+        self._explored = {}
+        self._target[0] = 0
         self._keep([])
         return self._past_first_screens()
 
@@ -233,12 +236,12 @@ class Game:
         done = self._past_menus(lines)
         if lines != self._lines:  # both are mostly empty
             self._keep(lines)
-        reached = self.task in REACHED and not self._done and self._reached()
-        self._done |= reached
+        reached = self.task in REACHED and not done and not self._target[0] and self._reached()
+        self._target[0] = 1 if reached else 2 * (self._target[0] > 0)
         playing = self._playing()
         reward = 0.0
         if self.task in REACHED:
-            reward = self.pays if reached and not done else 0.0
+            reward = self.pays if reached else 0.0
         elif not playing:
             pass
         elif self.task == "score":
@@ -360,7 +363,7 @@ def memory_of(number: int) -> int:
 
 
 def arrays(number: int, memory: mmap | None = None) -> Seen:
-    """Return observation arrays of N games, whose first axis is the game: NLE's, SAID and MAPS.
+    """Return observation arrays of N games, whose first axis is the game: NLE's, SAID, MAPS and TARGET.
 
     A row of MAPS is a map followed by one dark square, used for all squares outside the map.
     """
@@ -379,5 +382,9 @@ def views(seen: Seen) -> list[Seen]:
 def _layout(number: int) -> np.dtype[np.void]:
     described = {name: nle().OBSERVATION_DESC[name] for name in _KEYS}
     fields = [(name, one["dtype"], (number, *one["shape"])) for name, one in described.items()]
-    own = [(SAID, np.uint8, (number, DISMISSED + MESSAGE)), (MAPS, np.int16, (number, SHAPE[0] * SHAPE[1] + 1))]
+    own = [
+        (SAID, np.uint8, (number, DISMISSED + MESSAGE)),
+        (MAPS, np.int16, (number, SHAPE[0] * SHAPE[1] + 1)),
+        (TARGET, np.int64, (number, 1)),
+    ]
     return np.dtype([*(one for one in fields if one[0] not in ("message", "glyphs")), *own], align=True)
