@@ -36,6 +36,20 @@ def test_bytes_that_are_not_text_are_left_out() -> None:
     assert text_of(np.array([255, 72, 27, 105, 0, 0], dtype=np.uint8)) == "Hi"  # 27 would reach the terminal
 
 
+@pytest.mark.parametrize("space", ["\t", "\r\n", "\u00a0", "\u202f", "\u3000", "\u2028"])
+def test_words_stay_apart_whatever_space_is_between_them(space: str) -> None:
+    """The caption is the text that the environment pays for."""
+    env = EnvParams(id=TEXTS, kwargs={**TWO, "prompts": [f"The{space}film was"]})
+    adapter, envs = adapter_for(env), make_vector(env, adapter_for(env), 1, seed=3)
+    before, said = envs.reset().copy(), packed_text(f"{space}a joy.", 32)[None].astype(np.float32)
+    step = envs.step(said)
+    rows = Transitions(before, said, step.reward, step.observation, step.terminated, step.truncated)
+    caption = adapter.describe(int(adapter.encode(rows)[0]))
+    assert caption == "The film was a joy."
+    judge = EmbeddingAnnotator.load(EmbeddingParams(), adapter)
+    np.testing.assert_allclose(step.reward, judge.utility([caption]), atol=1e-6)
+
+
 def test_parts_have_no_prompt_in_common() -> None:
     parts = {part: set(Completions(part=part).prompts) for part in ("train", "fresh", "all")}
     assert parts["train"] | parts["fresh"] == parts["all"] == set(PROMPTS["films"])

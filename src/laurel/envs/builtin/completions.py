@@ -59,9 +59,12 @@ def packed_text(text: str, size: int) -> ByteArray:
 
 
 def text_of(row: Array) -> str:
-    """Return the text of a row of any numeric type; characters that cannot be printed are left out."""
+    """Return the text of a row of any numeric type, with a space for a tab or another space that cannot be printed, and
+    without other characters that cannot be printed.
+    """
     text = row.astype(np.uint8).tobytes().rstrip(b"\0").decode(errors="ignore")
-    return "".join(one for one in text if one.isprintable() or one == "\n")
+    spaced = (" " if one.isspace() and one != "\n" else one for one in text)
+    return "".join(one for one in spaced if one.isprintable() or one == "\n")
 
 
 def whole_text(prompt: str, completion: str) -> str:
