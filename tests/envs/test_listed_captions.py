@@ -27,9 +27,9 @@ def every_step(env_id: str, kwargs: dict[str, Any]) -> Transitions:
         before = waiting.pop()
         for action in range(env.action_space.n):
             for _ in range(
-                TRIES if set(kwargs) & {"is_rainy", "desc"} or "Frozen" in env_id or "Slip" in env_id else 1
+                TRIES if set(kwargs) & {"is_rainy", "desc", "squares"} or "Frozen" in env_id or "Slip" in env_id else 1
             ):
-                env.s = before
+                env.s = env._state = before  # of Gymnasium's environments, and of the grid world
                 after, reward, end, _, _ = env.step(action)
                 rows.add((before, action, float(reward), int(after), bool(end)))
                 if not end and after not in met:
@@ -50,6 +50,8 @@ def every_step(env_id: str, kwargs: dict[str, Any]) -> Transitions:
         ("CliffWalkingSlippery-v1", {}),
         ("Taxi-v4", {}),
         ("Taxi-v4", {"is_rainy": True}),
+        ("laurel/GridWorld-v0", {"squares": ["S.G", ".#X", "..."]}),
+        ("laurel/GridWorld-v0", {"squares": ["S.G", ".#X", "..."], "heading": True}),
     ],
 )
 def test_the_list_has_exactly_the_captions_that_can_occur(env_id, kwargs, with_action):

@@ -127,7 +127,7 @@ class FrozenLakeAdapter(EnvAdapter):
         return self.possible(self._events())
 
     def _events(self) -> Iterator[int]:
-        actions = range(1, len(ACTIONS) + 1) if self.with_action else (0,)
+        actions = range(1, self._shape[2]) if self.with_action else (0,)
         for verb in _WORDS:
             if verb == ASIDE and self._goal.sum() == 1 and self.max_moves == 1:
                 continue  # every move leads nearer to a single goal or away from it

@@ -82,7 +82,7 @@ class GridWorldAdapter(FrozenLakeAdapter):
 
     def events(self) -> Iterable[int]:
         """List the events; none if captions name the action and actions are lists of moves, which are too many."""
-        if self.with_action and not self._plain:
+        if self.with_action and self.max_moves > 1:
             return ()
         return super().events() if self.max_moves == 1 else self._events()  # the table has single moves
 
