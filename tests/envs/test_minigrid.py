@@ -256,6 +256,15 @@ def test_captions_that_occur_are_listed(say, env_id):
         observation = env.reset()[0] if terminated or truncated else after
 
 
+def test_nothing_is_picked_up_in_the_list_of_a_task_where_nothing_can_be():
+    """The memory task takes "pick up" for "toggle"."""
+    adapter = adapter_for(EnvParams(id="MiniGrid-MemoryS7-v0"))
+    listed = " ".join(map(adapter.describe, adapter.events()))
+    assert "You go to the green key and fail." in listed
+    assert "pick up" not in listed
+    assert "put down" not in listed
+
+
 @pytest.mark.parametrize(("env_id", "locked"), [("MultiRoom-N2-S4", False), ("KeyCorridorS3R1", True)])
 def test_locked_doors_are_listed_only_where_there_is_a_key(env_id, locked):
     adapter = adapter_for(EnvParams(id=f"MiniGrid-{env_id}-v0"))

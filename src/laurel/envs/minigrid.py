@@ -299,9 +299,13 @@ class MiniGridAdapter(EnvAdapter):
                 yield from event_indices(ENDINGS[words], mission, ends, with_action=self.with_action)
 
     def _possible(self, verb: int) -> bool:
-        """Whether captions without a mission may have this verb: the task may lack the end or locked doors."""
+        """Whether captions without a mission may have this verb: the task may lack the end, locked doors, or things to
+        pick up.
+        """
         if verb in (GO_TO, CLOSER):
             return False
+        if verb in (PICK_UP, PUT_DOWN):
+            return not self._task.fixed
         if verb in (UNLOCK, TRY_LOCKED):
             return "key" in self._task.objects
         end = {REACH_GOAL: "goal", FALL_IN_LAVA: "lava"}.get(verb)

@@ -17,8 +17,6 @@ from laurel.envs.minigrid_codes import (
     GOAL,
     IMAGE,
     NOTHING,
-    PICK_UP,
-    PUT_DOWN,
     VIEW,
     WALL,
 )
@@ -41,7 +39,7 @@ class ObstaclesAdapter(MiniGridAdapter):
         return super().encode(replace(transitions, observation=before))
 
     def _possible(self, verb: int) -> bool:
-        return verb not in (NOTHING, PICK_UP, PUT_DOWN) and super()._possible(verb)
+        return verb != NOTHING and super()._possible(verb)
 
 
 def _may_have_walked(before: Array, after: Array) -> BoolArray:

@@ -43,6 +43,8 @@ class Task:
     """Object -> its possible colours, for listing captions."""
     milestones: tuple[str, ...] = ("You see the goal", "You reach the goal")
     """Beginnings of captions that a solution cannot do without."""
+    fixed: bool = False
+    """Nothing can be picked up."""
     varies: bool = False
     """The task differs between episodes, and only the mission's text says what it is, which nothing here reads."""
     goals: Mapping[str, str] = field(default_factory=dict)
@@ -165,6 +167,7 @@ _TASKS: dict[str, Task] = {
         ends=("goal",),
         objects={"ball": ("blue",)},
         failed_by={"bump into": ("ball", "wall")},
+        fixed=True,
     ),
     "MiniGrid-SimpleCrossing*": Task(
         WORLD + "Walls, each with one gap, lie between the agent and the goal.",
@@ -223,6 +226,7 @@ _TASKS: dict[str, Task] = {
         solved_by={"go to": ("key", "ball")},
         failed_by={"go to": ("key", "ball")},
         objects={"key": ("green",), "ball": ("green",)},
+        fixed=True,
         milestones=("complete the mission",),
     ),
     "BabyAI-*": Task(
