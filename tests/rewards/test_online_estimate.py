@@ -13,7 +13,10 @@ from laurel.rewards.methods.online import Online
 from minimal_params import MINIMAL
 
 ONE = {"both_orders": False}
-ALONE, KNOWN = "without follow-ups and cost an unknown amount", "at most 48 with known answers, which take"
+ALONE, KNOWN = (
+    "per agent without follow-ups and cost an unknown amount",
+    "at most 48 with known answers in all, which take",
+)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,8 @@ def test_what_questions_cost_is_estimated_from_listed_captions(
         assert "cost" not in told
         assert not adapter.events()
     else:
-        assert f" {dollars:,} calls without follow-ups and cost ${dollars:,}.00 at most if they are as long as" in told
+        cost = f"${dollars:,}.00 per agent at most if they are as long as"
+        assert f" {dollars:,} calls per agent without follow-ups and cost {cost}" in told
 
 
 def test_a_model_in_this_process_has_no_cost() -> None:
@@ -76,4 +80,4 @@ def test_a_model_in_this_process_has_no_cost() -> None:
     params = parse_params({**MINIMAL, "env": {"id": "FrozenLake-v1"}, "annotate": judge}, "a test")
     told = Online(OnlineParams()).estimate(RewardContext.of(params), None, adapter_for(params.env))
     assert told is not None
-    assert " 1,000 calls without follow-ups, and before that" in told
+    assert " 1,000 calls per agent without follow-ups, and before that" in told

@@ -76,11 +76,11 @@ class Online(LearningMethod[OnlineParams]):
         what = "pairs of captions" if own.form == "ranking" else "captions"
         asking = [voter.language_model for voter in voters if isinstance(kind_of(voter), ChatAnnotator)]
         each = sum(one.votes * (2 if own.form == "ranking" and one.both_orders else 1) for one in asking)
-        calls = f", which take {each * own.questions:,} calls without follow-ups" if each else ""
+        calls = f", which take {each * own.questions:,} calls per agent without follow-ups" if each else ""
         calls += self._cost(judge, adapter) if each else ""
         known = context.annotate.feedback_seeds * self._known_answers(judge, adapter)
         if each and known:
-            calls += f", and before that at most {known:,} with known answers, which take {each * known:,}"
+            calls += f", and before that at most {known:,} with known answers in all, which take {each * known:,}"
         return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most{calls}"
 
     def _cost(self, judge: AnnotateParams, adapter: EnvAdapter) -> str:
@@ -98,7 +98,7 @@ class Online(LearningMethod[OnlineParams]):
             return " and cost an unknown amount"
         shares = [one.distinct / one.pairs / one.calls for one in found]  # calls for a question, of those counted
         most = own.questions * sum(cost * share for cost, share in zip(costs, shares, strict=True) if cost is not None)
-        return f" and cost {in_words(most)} at most if they are as long as those about listed captions"
+        return f" and cost {in_words(most)} per agent at most if they are as long as those about listed captions"
 
     @staticmethod
     def _listed(adapter: EnvAdapter) -> list[str]:
