@@ -22,17 +22,22 @@ from laurel.envs.minigrid_codes import (
     BALL,
     BOX,
     CARRIED,
+    CLOSE_DOOR,
     CLOSER,
     COLORS,
     DOOR,
+    ENDINGS,
     FRONT,
     GO_TO,
     GOES_ON,
     IMAGE,
     KEY,
+    NOTHING,
     OBJECTS,
     OPEN_DOOR,
+    PASS_DOOR,
     PICK_UP,
+    PUT_DOWN,
     SEE,
     SHAPE,
     UNLOCK,
@@ -276,10 +281,35 @@ class MissionAdapter(MiniGridAdapter):
         things = [one for one in self.things() if one[0] in THINGS]
         for verb in ABOUT:
             about = [one for one in things if one[0] in ABOUT[verb]]
-            for relation in Relation if self.env_id.startswith("BabyAI-") else _PLAIN:
+            for relation in Relation if self._varied else _PLAIN:
                 mentioned = relation is not Relation.NONE or verb in (GO_TO, CLOSER)
-                if mentioned and (relation <= Relation.NAMED or _DOES[verb]):
+                if mentioned and (relation <= Relation.NAMED or _DOES[verb]) and self._goes_on(verb, relation):
                     yield from event_indices(verb, GOES_ON, about, with_action=self.with_action, relation=relation)
+
+    @property
+    def _varied(self) -> bool:
+        """Whether missions may be any of BabyAI's grammar; otherwise all are of one clause that asks for one verb."""
+        return self.env_id.startswith("BabyAI-")
+
+    def _possible(self, verb: int) -> bool:
+        return super()._possible(verb) and self._goes_on(verb, Relation.NONE)
+
+    def _goes_on(self, verb: int, relation: Relation) -> bool:
+        """Whether an episode may go on after an event with this relation to a mission of one clause."""
+        if self._varied:
+            return True
+        if verb not in (GO_TO, CLOSER) and not super()._possible(verb):
+            return False
+        if verb in _NEEDS and not any(self._goes_on(_NEEDS[verb], one) for one in _PLAIN):
+            return False
+        solved, failed = ({ENDINGS[words] for words in ends} for ends in (self._task.solved_by, self._task.failed_by))
+        asks = {_FIRST[one] for one in solved if one in _FIRST}
+        asked = bool(_DOES[verb]) and _DOES[verb] in asks
+        if (relation is Relation.ASKED) != asked and relation is not Relation.NONE:
+            return False
+        if verb in (GO_TO, CLOSER):  # the episode ends by another action there
+            return relation is not Relation.NONE
+        return verb == NOTHING or (verb not in solved and (verb not in failed or relation is Relation.ASKED))
 
 
 def _keep_nearest(kept: IntArray, rows: IntArray, cells: Array, which: BoolArray) -> None:
@@ -305,6 +335,10 @@ _AHEAD = np.abs(_X - CARRIED[0]) < _FAR
 _DOES = np.zeros(SHAPE[1], dtype=np.int64)
 _DOES[[OPEN_DOOR, UNLOCK, GO_TO, PICK_UP]] = OPEN, OPEN, GO, PICK
 """Event -> the verb of a mission that it fulfils."""
+_NEEDS = {PUT_DOWN: PICK_UP, CLOSE_DOOR: OPEN_DOOR, PASS_DOOR: OPEN_DOOR}
+"""Event -> the one after which alone it is possible."""
+_FIRST = {GO_TO: GO, PICK_UP: PICK, PUT_DOWN: PICK}
+"""Event that completes a mission -> what the mission asks for first."""
 _PLAIN = (Relation.NONE, Relation.NAMED, Relation.ASKED)
 """Relations in missions of one clause that does not say where things are."""
 _WHEN = np.array(
