@@ -58,6 +58,13 @@ def test_figures_by_hand() -> None:
     assert result["brier"] == pytest.approx(np.mean(np.square(errors)), abs=1e-6)
 
 
+def test_a_prediction_of_one_half_is_half_right_whichever_side_is_better() -> None:
+    """As of observations that two captions share, which differ by the action that they name."""
+    for label in (0.0, 1.0):
+        result = quality(judged([(0, 0, 0.5, True)]), compare([(0, 1, label)]), segments(), UNKNOWN)
+        assert result["heldout_agreement"] == result["heldout_agreement_both_new"] == 0.5
+
+
 def test_calibration_by_hand() -> None:
     result = quality(HELD_OUT, PAIRS, segments(), UNKNOWN)
     expected = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.arrays import BoolArray, DoubleArray, IntArray
+from laurel.arrays import DoubleArray, IntArray
 from laurel.data.captions import Segments
 from laurel.rewards.bradley_terry import Comparisons, CrossValidation
 from laurel.rewards.normalizer import Floats, rounded
@@ -46,18 +46,19 @@ def quality(
     label = comparisons.p_first
     target = label[held_out.pair]
     decided = (target != 0.5) & held_out.taught
+    both_new = decided & held_out.both_new
     env = _segment_means(environment, segments)
     env_guess = np.nan_to_num(np.sign(env[first] - env[second]))[held_out.pair]
     bag_guess = _bag_of_words(held_out, segments.texts, first, second, label)
-    correct = (held_out.predicted > 0.5) == (target > 0.5)
+    guess = held_out.predicted - 0.5
     firsts = float((target[decided] > 0.5).mean()) if decided.any() else 0.5
     bins = _calibration(held_out.predicted, target)
     return {
         "pairs": len(np.unique(np.minimum(first, second) * len(segments) + np.maximum(first, second))),
         "heldout_pairs": int(decided.sum()),
-        "heldout_agreement": _mean(correct[decided]),
-        "heldout_agreement_both_new": _mean(correct[decided & held_out.both_new]),
-        "heldout_pairs_both_new": int((decided & held_out.both_new).sum()),
+        "heldout_agreement": _agreement(guess[decided], target[decided]),
+        "heldout_agreement_both_new": _agreement(guess[both_new], target[both_new]),
+        "heldout_pairs_both_new": int(both_new.sum()),
         "heldout_loss": rounded(held_out.loss),
         "heldout_epochs": held_out.epochs,
         "brier": rounded(np.square(held_out.predicted - target).mean()),
@@ -73,11 +74,8 @@ def quality(
 
 def _agreement(guess: Floats, target: Floats) -> float | None:
     """Share of guesses (positive: the first) that agree with the label; no guess counts as 1/2."""
-    return _mean(np.where(guess == 0, 0.5, (guess > 0) == (target > 0.5)))
-
-
-def _mean(values: Floats | BoolArray) -> float | None:
-    return float(values.mean()) if len(values) else None
+    right = np.where(guess == 0, 0.5, (guess > 0) == (target > 0.5))
+    return float(right.mean()) if len(right) else None
 
 
 def _segment_means(values: DoubleArray, segments: Segments) -> DoubleArray:
