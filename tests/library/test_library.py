@@ -69,6 +69,8 @@ def test_rewards_are_found_in_a_runs_output(rewarded: Project, tmp_path: Path) -
         laurel.load_reward(folder / "random_reward").score("You fall.")
     with pytest.raises(ParamsError, match="captions is a single text"):
         laurel.load_reward(folder / "random_reward").pay("You fall.")
+    with pytest.raises(ParamsError, match="but must be a list of texts"):  # its keys are no captions
+        laurel.load_reward(folder / "random_reward").score({"caption": ["You fall."]})  # type: ignore[arg-type]
     drawn = [laurel.load_reward(folder / "random_reward", seed=seed).score(["You fall."])[0] for seed in (0, 1)]
     assert drawn[0] != drawn[1]
     assert laurel.load_reward(folder / "random_reward/seed-1").score(["You fall."])[0] == drawn[1]
@@ -206,8 +208,16 @@ def test_models_of_the_registry_are_loaded(finished: Project, monkeypatch: pytes
     from mlflow import pyfunc
 
     reward = pyfunc.load_model(f"models:/reward.{here.env.id}@preference")
-    for texts in (["You turn."], np.array(["You turn."]), pd.DataFrame({"any": ["You turn."]})):
+    named = {"any": np.array(["You turn."])}  # as `mlflow models serve` passes {"inputs": {"any": ["You turn."]}} on
+    for texts in (["You turn."], np.array(["You turn."]), pd.DataFrame(named), named):
         assert reward.predict(texts) == here.score(["You turn."])
-    with pytest.raises(DataError, match="one column of captions is needed, but it has a, b"):
-        reward.predict(pd.DataFrame({"a": ["You turn."], "b": ["You turn."]}))
+    for several in ({"a": ["You turn."], "b": ["You turn."]}, {}):
+        with pytest.raises(
+            DataError, match=f"one column of captions is needed, but it has {', '.join(several) or 'none'}"
+        ):
+            reward.predict(several)
+        with pytest.raises(
+            DataError, match=f"one column of captions is needed, but it has {', '.join(several) or 'none'}"
+        ):
+            reward.predict(pd.DataFrame(several))
     assert pyfunc.load_model(f"models:/agent.{here.env.id}@best").predict(observation) == action

@@ -31,19 +31,21 @@ class RewardModel:
         self._reward = reward
 
     def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> FloatArray:
-        """Return the rewards (N,) of captions: N texts, or a table with one column of them.
+        """Return the rewards (N,) of captions: N texts, or a table with one column of them, as a dictionary, too, which
+        is what `mlflow models serve` makes of a request with named inputs.
 
         Raises:
             DataError: the reward does not score single captions, or the table has several columns.
+            ParamsError: the captions are not texts.
         """
-        columns = getattr(model_input, "columns", None)
+        columns = model_input.keys() if isinstance(model_input, Mapping) else getattr(model_input, "columns", None)
         if columns is None:
             return self._reward.score(model_input)
         if len(columns) != 1:
             raise DataError(
-                f"A table with one column of captions is needed, but it has {', '.join(map(str, columns))}."
+                f"A table with one column of captions is needed, but it has {', '.join(map(str, columns)) or 'none'}."
             )
-        return self._reward.score(model_input[columns[0]])
+        return self._reward.score(model_input[next(iter(columns))])
 
 
 class AgentModel:

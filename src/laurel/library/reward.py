@@ -138,13 +138,14 @@ def _several(texts: Any, name: str) -> list[str]:
     """Return texts of a list, an array, or a column of pandas, polars or Arrow.
 
     Raises:
-        ParamsError: it is something else, such as a single text, each of whose letters would be scored.
+        ParamsError: it is something else, such as a single text, each of whose letters would be scored, or a
+            dictionary, whose keys would be.
     """
     if isinstance(texts, str):
         raise ParamsError(f"{name} is a single text, but must be a list of texts: [{texts!r:.60}].")
     if hasattr(texts, "to_pylist"):  # Arrow's own scalars are no texts
         texts = texts.to_pylist()
-    if not isinstance(texts, Iterable):
+    if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
         raise ParamsError(f"{name} is {texts!r:.60}, but must be a list of texts.")
     found = list(texts)
     for number, text in enumerate(found):
