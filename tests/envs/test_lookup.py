@@ -308,16 +308,29 @@ def test_a_package_of_adapters_may_register_its_environment_too(monkeypatch, tmp
         laurel.envs._load_adapters.cache_clear()
 
 
+TASK = {"description": "A pole.", "goal": None}
+
+
 @pytest.mark.parametrize(
     ("own", "says"),
     [
         ({"description": "A pole."}, "sets no goal. Set goal to a text, or None if none is known"),
         ({"goal": None}, "sets no description. Set description to a text ("),
         ({"description": "A pole.", "goal": 5}, "has goal 5. Set goal to a text"),
-        ({"description": "A pole.", "goal": None, "encoder_goal": ""}, "has encoder_goal ''. Set encoder_goal to"),
-        ({"description": "A pole.", "goal": None, "info_fields": ["x"]}, "has info_fields ['x']. Set info_fields to"),
-        ({"description": "A pole.", "goal": None, "info_fields": {"x": "int65"}}, "has info_fields {'x': 'int65'}."),
-        ({"description": "A pole.", "goal": None, "info_fields": {"x": "object"}}, "has info_fields {'x': 'object'}."),
+        ({**TASK, "encoder_goal": ""}, "has encoder_goal ''. Set encoder_goal to"),
+        ({**TASK, "info_fields": ["x"]}, "has info_fields ['x']. Set info_fields to"),
+        ({**TASK, "info_fields": {"x": "int65"}}, "has info_fields {'x': 'int65'}."),
+        ({**TASK, "info_fields": {"x": "object"}}, "has info_fields {'x': 'object'}."),
+        (
+            {**TASK, "success_words": "Won."},
+            'has the text "Won." as success_words, which is a tuple: write success_words',
+        ),
+        (
+            {**TASK, "action_names": "left"},
+            'has the text "left" as action_names, which is a tuple: write action_names =',
+        ),
+        (TASK, "defines neither caption nor encode and describe"),
+        ({**TASK, "encode": lambda self, steps: []}, "defines neither caption nor encode and describe"),
         ({"inspect": lambda self, env: env.unwrapped.map}, "Unfinished raised AttributeError: "),
     ],
 )
@@ -335,7 +348,10 @@ def test_ids_that_are_a_text_are_named(monkeypatch):
         ids = "tests/Forgetful-v0"
 
     try:
-        with pytest.raises(EnvError, match=r'Forgetful has the text "tests/Forgetful-v0" as ids, .* write ids = \('):
+        with pytest.raises(
+            EnvError,
+            match=r'^env\.id: the adapter Forgetful has the text "tests/Forgetful-v0" as ids, .* write ids = \(',
+        ):
             adapter_for(EnvParams(id="CartPole-v1"))
     finally:
         Forgetful.ids = ()

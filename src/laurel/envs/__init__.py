@@ -83,6 +83,7 @@ def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: boo
         raise failure(env.id, f"adapter {adapter_class.__name__}", error) from error
     _check_words(env.id, adapter)
     _check_info_fields(env.id, adapter)
+    _check_captions(env.id, adapter)
     if adapter.generic:
         alone = "so captions are made from its observation space alone, and no goal is known."
         logger.warning("%s", f"{env.id} has no adapter, {alone} {adapter.left_out}".rstrip())
@@ -108,6 +109,23 @@ def _check_words(env_id: str, adapter: EnvAdapter) -> None:
                 f"env.id: the adapter {type(adapter).__name__} of {env_id} {found}. Set {name} to a text{none} "
                 "(CONTRIBUTING.md, Add an environment)."
             )
+    for name in ("success_words", "action_names"):
+        if isinstance(text := getattr(adapter, name), str):  # each of its letters would be one
+            raise EnvError(
+                f'env.id: the adapter {type(adapter).__name__} of {env_id} has the text "{text}" as {name}, which is a '
+                f'tuple: write {name} = ("{text}",).'
+            )
+
+
+def _check_captions(env_id: str, adapter: EnvAdapter) -> None:
+    """Raise if an adapter cannot make captions, rather than once all steps are collected."""
+    own = type(adapter)
+    pair = own.encode is not EnvAdapter.encode and own.describe is not EnvAdapter.describe
+    if own.caption is EnvAdapter.caption and not pair:
+        raise EnvError(
+            f"env.id: the adapter {own.__name__} of {env_id} defines neither caption nor encode and describe, so its "
+            "steps have no words. Define caption(self, step) (CONTRIBUTING.md, Add an environment)."
+        )
 
 
 def _check_info_fields(env_id: str, adapter: EnvAdapter) -> None:
@@ -163,10 +181,11 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         if module:
             hint += f' The module {module} does not register that name: call gymnasium.register(id="{env_id}", ...).'
         raise EnvError(f'env.id: Gymnasium knows no environment "{env_id}".{hint}')
+    adapter_class = _adapter_class(_bare(env.id))
     options: dict[str, Any] = {**env.kwargs, **kwargs}
     limit = step_limit(env)
     if limit is not None:
-        argument = _adapter_class(_bare(env.id)).limit_argument
+        argument = adapter_class.limit_argument
         if env.max_episode_steps is not None and argument in env.kwargs:
             raise EnvError(
                 f"env: both max_episode_steps and kwargs.{argument} limit an episode. Leave one of them out."
@@ -174,7 +193,7 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         options.setdefault(argument, limit)
     try:
         made = gym.make(env_id, **options)
-        _adapter_class(_bare(env.id)).prepare(made)
+        adapter_class.prepare(made)
         return guarded(made, env_id)
     except gym.error.DependencyNotInstalled as error:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {error}.") from None
@@ -303,7 +322,7 @@ def _adapter_class(env_id: str) -> type[EnvAdapter]:
         ids: Any = adapter.ids
         if isinstance(ids, str):
             raise EnvError(
-                f'The adapter {adapter.__name__} has the text "{ids}" as ids, but ids is a tuple: write '
+                f'env.id: the adapter {adapter.__name__} has the text "{ids}" as ids, but ids is a tuple: write '
                 f'ids = ("{ids}",).'
             )
     fitting = [
