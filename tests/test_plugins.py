@@ -114,3 +114,22 @@ def test_an_exception_in_another_packages_plug_in_is_put_down_to_it(tmp_path: Pa
     with pytest.raises(ZeroDivisionError) as ours:
         _ = 1 / 0
     assert blame(ours.value) is None
+
+
+def test_a_plug_in_that_does_not_take_what_it_is_called_with_is_named(tmp_path: Path) -> None:
+    (tmp_path / "old_paint.py").write_text("class COLOUR:\n    code = 1\n    def mix(self, left): pass\n")
+    install(tmp_path, old="old_paint")
+    old = CALLED.load("old", "paint.colour")
+    for named, options in (
+        ("got an unexpected keyword argument 'wet'", {"left": 1, "wet": True}),
+        ("missing 1 required positional argument: 'left'", {}),
+    ):
+        with pytest.raises(TypeError) as theirs:
+            old().mix(**options)
+        assert str(blame(theirs.value)) == (
+            'The colour "old" (old_paint) of another package does not take the arguments of COLOUR.mix: COLOUR.mix() '
+            f"{named}. Fix that package; --debug shows where."
+        )
+    with pytest.raises(TypeError) as elsewhere:
+        int([])  # type: ignore[call-overload]
+    assert blame(elsewhere.value) is None

@@ -22,6 +22,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import pkgutil
+import re
 import sys
 from collections.abc import Collection, Mapping
 from importlib.metadata import EntryPoint
@@ -157,10 +158,23 @@ def blame(error: BaseException) -> PluginError | None:
             if isinstance(error, SystemExit):
                 found = f"The {title} of another package called sys.exit() in {code.co_qualname}"
         trace = trace.tb_next
+    found = found or _miscalled(error)
     if found is None:
         return None
     said = (str(error).strip().splitlines() or ["without a message"])[0].rstrip(".")
     return PluginError(f"{found}: {said}. Fix that package; --debug shows where.")
+
+
+def _miscalled(error: BaseException) -> str | None:
+    """Return which plug-in does not take the arguments that it is called with: Python raises this at the call."""
+    said = re.match(r"(\w+)\.(\w+)\(\) (?:got|takes|missing) ", str(error))
+    if said is None or not isinstance(error, TypeError):
+        return None
+    for module, title in _loaded.items():
+        kind = getattr(sys.modules.get(module), said[1], None)
+        if said[2] in getattr(kind, "__dict__", ()):
+            return f"The {title} of another package does not take the arguments of {said[1]}.{said[2]}"
+    return None
 
 
 def is_ours(kind: type) -> bool:
