@@ -17,7 +17,7 @@ import torch
 from pydantic import ValidationError
 
 from installed import install
-from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.actor import Acted, Actor, Rule, View
 from laurel.agents.actors import Checked, make_actor
 from laurel.agents.behaviour import Behaviour
 from laurel.cli.app import main
@@ -371,3 +371,8 @@ def test_a_grid_in_words() -> None:
         "is to your left."
     )
     reference.close()
+
+
+def test_a_rule_reads_the_observation_or_the_text() -> None:
+    with pytest.raises(ActorError, match='of is \'texts\', but must be "observation" or "text"'):
+        Rule(lambda text: int("You have 1" in text), of="texts")

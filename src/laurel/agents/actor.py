@@ -18,7 +18,7 @@ import numpy as np
 from laurel.agents.choice import sample
 from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import MOST_REMEMBERED, EnvAdapter
-from laurel.errors import EnvError
+from laurel.errors import ActorError, EnvError
 from laurel.params import EnvParams
 from laurel.params.kinds import Role
 
@@ -211,9 +211,14 @@ class Rule(Actor):
     Args:
         rule: observation -> action; with `of="text"`, the observation in words -> action.
         of: "observation" or "text".
+
+    Raises:
+        ActorError: `of` is something else.
     """
 
     def __init__(self, rule: Callable[[Any], Any], *, of: str = "observation") -> None:
+        if of not in ("observation", "text"):
+            raise ActorError(f'Rule: of is {of!r:.60}, but must be "observation" or "text".')
         self._rule = rule
         self._of = of
 
