@@ -253,6 +253,16 @@ def test_metrics_that_a_curve_cannot_hold_are_refused(found: Any) -> None:
         LearnerGroup([learner]).learn([rollout])
 
 
+@pytest.mark.parametrize("found", [np.zeros((4, 1)), (np.zeros(4),), (), None])
+def test_a_policy_whose_actions_have_another_shape_is_named(monkeypatch: pytest.MonkeyPatch, found: Any) -> None:
+    learner, rollout, envs = collected(probe(Targets, limit=5), A2CParams(n_envs=4, n_steps=8, hidden=(8,)))
+    monkeypatch.setattr(learner.policy, "act", lambda *_: found)
+    with pytest.raises(
+        PluginError, match=r"its act returned .* but a tuple is required whose first .* shape \(4, 1\);"
+    ):
+        learner.collect(envs, rollout.observation[-1], rollout)
+
+
 def test_an_algorithm_of_another_package_whose_policy_cannot_be_loaded_is_refused_before_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

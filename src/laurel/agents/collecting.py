@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from laurel.agents.learner import Learner, Rollout
+import numpy as np
+
+from laurel.agents.learner import Learner, Rollout, returned_wrongly
 from laurel.arrays import Array, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import VectorEnv
@@ -31,6 +33,18 @@ class Collecting(Learner):
         return rows.reshape(*observation.shape[:-1], rows.shape[1])
 
     def _act(self, features: FloatArray) -> Array:
-        """Choose actions (N,) or (N, A) for features (N, F)."""
-        action: Array = self.policy.act(features, self.rng)[0]
-        return action
+        """Choose actions (N,) or (N, A) for features (N, F).
+
+        Raises:
+            PluginError: another package's policy returned something else.
+        """
+        found = self.policy.act(features, self.rng)
+        shape = (len(features), *self.policy.action_shape)
+        if isinstance(found, tuple | list) and found and np.shape(found[0]) == shape:
+            action: Array = np.asarray(found[0])
+            return action
+        needed = (
+            f"a tuple is required whose first member is an array of actions of shape {shape}; the others are their "
+            "log-probabilities and values"
+        )
+        raise returned_wrongly("policy", self.policy, "act", found, needed)

@@ -282,10 +282,15 @@ class LearnerGroup:
 def _metrics(learner: Learner, found: Any) -> Mapping[str, float]:
     if isinstance(found, Mapping) and all(map(_is_number, found.values())):
         return found
-    kind = type(learner)
-    raise PluginError(
-        f"The learner {kind.__module__}.{kind.__qualname__}: its learn returned {found!r:.60}, but a mapping of "
-        f"metrics to numbers is required; their names are some of {', '.join(METRICS)}. Fix it."
+    needed = f"a mapping of metrics to numbers is required; their names are some of {', '.join(METRICS)}. Fix it"
+    raise returned_wrongly("learner", learner, "learn", found, needed)
+
+
+def returned_wrongly(noun: str, owner: object, method: str, found: Any, needed: str) -> PluginError:
+    """Return the error for a method of another package's class that returned something else than is needed."""
+    kind, shown = type(owner), " ".join(repr(found).split())
+    return PluginError(
+        f"The {noun} {kind.__module__}.{kind.__qualname__}: its {method} returned {shown:.60}, but {needed}."
     )
 
 
