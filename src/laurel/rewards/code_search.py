@@ -96,9 +96,12 @@ class ChatWriter:
 
     def __init__(self, chat: ChatAnnotator, first: CodeQuestion, later: CodeQuestion, account: Account) -> None:
         self._chat, self._first, self._later, self._account = chat, first, later, account
+        self._answered: list[Assignment] = []
         self.name = chat.model_name
 
     def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
+        if number and assignment in self._answered:
+            return []  # its stored answers would come again
         asker = self._chat.asker(self._later if number else self._first, self._account.budget)
         with self._account.counting(asker):
             answers = [answer for about in asker.ask([assignment]) for answer in about]
@@ -113,6 +116,8 @@ class ChatWriter:
                 f"rewards of kind code: {missing} of the {len(answers)} answers of round {number + 1} are missing. "
                 f"The others are kept. {AGAIN}"
             )
+        if number and not missing:
+            self._answered.append(assignment)
         return [None if one.verdict == FAILED else Reading(one.verdict, one.value) for one in answers]
 
 
@@ -166,11 +171,17 @@ class Search:
         """
         every: list[Candidate] = []
         best: Candidate | None = None
-        feedback = ""
+        feedback, more = "", "rounds or samples"
         for number in range(rounds):
             source = best.source if best else ""
             task = Assignment(self.numbers.observation, self.numbers.action, source, feedback)
-            written = self.writer.write(number, task)
+            if not (written := self.writer.write(number, task)):
+                more = "samples"
+                tell(
+                    f"rewards of kind code: the search ends after {number} of {rounds} rounds, since the next one "
+                    f"would show {self.writer.name} the same as an earlier one, and so bring the same answers."
+                )
+                break
             known = {one.source: one for one in every if one.source}
             new = []
             for reading in written:
@@ -190,7 +201,7 @@ class Search:
         if best is None:
             raise AnnotationError(
                 f"rewards of kind code: none of the {len(every)} functions that {self.writer.name} wrote could be "
-                f"used. {_counted(every)} Use another model (annotate) or prompt, or raise rounds or samples."
+                f"used. {_counted(every)} Use another model (annotate) or prompt, or raise {more}."
             )
         return best, every
 

@@ -51,7 +51,10 @@ class Writer(Protocol):
     """Remark in the plan of a run; may be empty."""
 
     def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
-        """Return the functions of a round; None for an answer that is missing. One without code has no value."""
+        """Return the functions of a round; none where they would be those of an earlier one again.
+
+        An answer that is missing is None; one without code has no value.
+        """
         ...
 
 
