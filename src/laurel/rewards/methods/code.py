@@ -109,7 +109,7 @@ class Code(Method[CodeParams]):
         numbers = Numbers(adapter)
         found = chat.estimate_of(_questions(own, adapter)[0], [Assignment(numbers.observation, numbers.action)])
         cost = found.costs(found.price)
-        number = found.calls * own.rounds
+        number = found.calls + (own.rounds - 1) * found.distinct  # what later rounds show is not known yet
         calls = f"{number:,} call{'s' * (number != 1)} at most without follow-ups"
         later = "; later rounds show the best function, too, so each costs more" if own.rounds > 1 else ""
         return f"{chat.model_name} writes {asked}: {calls}, cost of the first round {cost}{later}"
