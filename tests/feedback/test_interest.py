@@ -48,7 +48,10 @@ def test_a_chat_model_is_asked_about_every_two_tasks_once(
         server.plan = answer
         model = {"annotator": "openai", "openai": {"model": "tiny", "base_url": server.url}}
         params = AnnotateParams.model_validate({"judges": {"large": model}})
-        assert str(estimate(tasks, params, "large")).startswith("tiny is asked about 6 pairs of tasks")
+        told = "tiny is asked about 6 pairs of tasks: 6 calls at most without follow-ups, cost unknown"
+        assert estimate(tasks, params, "large") == told
+        voting = AnnotateParams.model_validate({"judges": {"large": {**model, "language_model": {"votes": 3}}}})
+        assert "6 pairs of tasks: 18 calls at most" in str(estimate(tasks, voting, "large"))
         assert not server.bodies
         found, account = boring(tasks, params, "large", UsageNote(tmp_path / "note.json"))
         assert found.tolist() == [[False, True, False], [True, False, False], [False] * 3]

@@ -332,3 +332,17 @@ def test_the_cost_of_a_reward_of_hints_says_when_it_is_asked(tmp_path: Path) -> 
     )
     assert "is asked about each distinct state once" in line
     assert line.endswith("; while agents are trained and evaluated")
+
+
+def test_the_questions_of_a_curriculum_that_several_arms_share_are_told_once(tmp_path: Path) -> None:
+    rooms = ["MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0"]
+    drawn = {"reward": None, "agent": {"curriculum": {"interest": "large"}}}
+    judge = {"annotator": "openai", "openai": {"model": "tiny", "base_url": "http://127.0.0.1:1/v1"}}
+    changes = {
+        "env": {"id": "laurel/Tasks-v0", "kwargs": {"tasks": rooms}},
+        "arms": {"one": drawn, "other": {**drawn, "extrinsic": 0.5}},
+        "annotate.judges": {"large": judge},
+    }
+    told = lines(tmp_path, changes)
+    assert "curriculum of one, other: tiny is asked about 2 pairs of tasks: 2 calls at most" in told
+    assert told.count("pairs of tasks") == 1

@@ -78,9 +78,7 @@ def estimate(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> str
     if not isinstance(kind, ChatAnnotator):
         return None
     items = _items(adapter)
-    found = kind.estimate_of(_question(kind, adapter), items)
-    cost = found.costs(found.price)
-    return f"{kind.model_name} is asked about {len(items):,} pairs of tasks, cost {cost}"
+    return kind.asked(_question(kind, adapter), items, f"is asked about {len(items):,} pairs of tasks")
 
 
 def _judge(annotate: AnnotateParams) -> ChatAnnotator | Alike:

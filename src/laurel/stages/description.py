@@ -193,7 +193,7 @@ def _interests(params: Params, adapter: EnvAdapter) -> list[str]:
     lines = []
     for judge, arms in judges_of_curricula(params).items():
         cost = estimate(tasks_of(adapter, KEY), params.annotate, judge)
-        lines += [f"{name}, curriculum: {cost}" for name in arms] if cost else []
+        lines += [f"curriculum of {', '.join(arms)}: {cost}"] if cost else []  # asked once for all of them
     return lines
 
 
