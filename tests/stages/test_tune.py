@@ -56,7 +56,9 @@ def test_the_best_is_a_params_file_that_differs_in_what_was_searched(searched: P
     assert load_params(best) == with_values(searched.params, chosen.values)
     lines = best.read_text().splitlines()
     assert lines[0].startswith(f"# laurel tune: the best of 3 trials (trial {chosen.number}) for the arm preference")
-    assert lines[1].startswith("# laurel tune: Chosen on the seeds 1000, 1001, each trained for 512 environment steps;")
+    assert lines[1].startswith(
+        "# laurel tune: Chosen on the seeds 1000, 1001, each trained for at least 512 environment steps;"
+    )
     assert lines[2] == "# of mine"
 
 
@@ -90,7 +92,7 @@ def test_a_search_writes_its_trials_and_figures(searched: Project) -> None:
     said = (searched.path / "said").read_text()
     assert all(note in said for note in manifest["notes"])
     assert f"cp {place / 'best.yaml'} params.yaml && laurel run" in said
-    assert "Trials were trained for 512 environment steps, but agent.steps is 2,048: other values" in said
+    assert "Trials were trained for at least 512 environment steps, but agent.steps is 2,048: other values" in said
     assert not list(searched.path.glob(".studies*.partial")), "what was trained is gone"
 
 
@@ -183,7 +185,7 @@ def test_training_that_diverges_is_a_failed_trial(searched: Project) -> None:
     trials = read_trials(searched.path / "diverged" / TRIALS)
     assert [trial.state for trial in trials] == ["complete", "failed"]
     assert "training diverged after" in trials[1].note
-    assert f"1 trials failed, e.g. trial 1: {trials[1].note}" in said
+    assert f"1 trial failed, e.g. trial 1: {trials[1].note}" in said
 
 
 def test_seeds_of_a_single_candidate_are_divided_among_processes(rewarded: Project, tmp_path: Path) -> None:

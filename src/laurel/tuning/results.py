@@ -14,6 +14,7 @@ import yaml
 from laurel.data.json_file import write_json
 from laurel.errors import DataError
 from laurel.evaluation import plots
+from laurel.evaluation.formats import counted
 from laurel.params import Params, parse_params
 from laurel.params.edit import edited
 from laurel.params.file import read_value
@@ -56,8 +57,8 @@ def _best(params: Params, text: str, trials: Sequence[Trial], chosen: Trial, swe
     changed, wanted = edited(text, chosen.values), with_values(params, chosen.values)
     remark = [
         f"the best of {len(trials)} trials (trial {chosen.number}) for the arm {sweep.arm}, by the {NAME}.",
-        f"Chosen on the seeds {', '.join(map(str, sweep.seeds))}, each trained for {sweep.steps:,} environment steps; "
-        "to evaluate it on other seeds: laurel run",
+        f"Chosen on the seeds {', '.join(map(str, sweep.seeds))}, each trained for at least {sweep.steps:,} "
+        "environment steps; to evaluate it on other seeds: laurel run",
     ]
     if parse_params(read_value(changed, BEST), BEST) != wanted:
         if parse_params(read_value(text, BEST), BEST) != params:
@@ -77,8 +78,8 @@ def _notes(
     ]
     if sweep.steps != params.agent.steps:
         notes.append(
-            f"Trials were trained for {sweep.steps:,} environment steps, but agent.steps is {params.agent.steps:,}: "
-            "other values may be the best then."
+            f"Trials were trained for at least {sweep.steps:,} environment steps, but agent.steps is "
+            f"{params.agent.steps:,}: other values may be the best then."
         )
     if any(arm.trained and arm.name != sweep.arm for arm in params.arms):
         notes.append(
@@ -95,7 +96,7 @@ def _notes(
             notes.append(f"The best {name} lies near an end of its range: a wider range may contain better values.")
     failed = [trial for trial in trials if trial.state == "failed"]
     if failed:
-        notes.append(f"{len(failed)} trials failed, e.g. trial {failed[0].number}: {failed[0].note}")
+        notes.append(f"{counted(len(failed), 'trial')} failed, e.g. trial {failed[0].number}: {failed[0].note}")
     return notes
 
 
