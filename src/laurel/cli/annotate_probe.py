@@ -38,7 +38,7 @@ def _probe(options: argparse.Namespace) -> str:
     annotator = make_annotator(params.annotate, adapter, derive_seed(params.seed, "annotate"))
     findings = ask(annotator, probe)
     usage = annotator.usage
-    amounts = {what: "unknown" if amount is None else f"{amount:,}" for what, amount in usage.items()}
+    amounts = {what: "unknown" if amount is None else f"{round(amount, 6):,}" for what, amount in usage.items()}
     used = ", ".join(
         f"{bounded(what, usage, amount, why=False)} {what.replace('_', ' ')}"
         for what, amount in amounts.items()

@@ -49,6 +49,17 @@ def test_probe_asks_a_model_once(project: Project, server: ChatServer, capsys: p
     assert len(server.bodies) == asked
 
 
+def test_probe_tells_its_cost_without_the_rounding_of_sums(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asking(project, server)
+    (project.path / "prices.yaml").write_text("- {model: m, date: 2026-01-31, source: x, input: 1000, output: 100}")
+    project.change({"annotate.budget": {"prices": "prices.yaml"}})
+    assert main(["annotate", "probe"]) == 0
+    told = capsys.readouterr().out
+    assert ", 0.102 cost usd\n" in told, told.splitlines()[-1]  # 20 times 0.0051
+
+
 @pytest.mark.parametrize("both_orders", [True, False])
 def test_probe_can_be_tried_without_asking(
     project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str], both_orders: bool
