@@ -225,7 +225,7 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
     whole = [name for name, run in runs.items() if run.get(COUNTS_ALL)]
     counted_calls = "those of all language models that are asked"
     if len(whole) < len(runs):
-        more = f" except in {', '.join(whole)}" if whole else ""
+        more = f", which are counted in {', '.join(whole)} alone" if whole else ""
         counted_calls = f"those of annotators, without models that act or hint{more}"
     caption = (
         "Success rate on fresh episodes, or the return where an environment does not define success, and how many "
