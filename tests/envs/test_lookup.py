@@ -329,8 +329,7 @@ TASK = {"description": "A pole.", "goal": None}
             {**TASK, "action_names": "left"},
             'has the text "left" as action_names, which is a tuple: write action_names =',
         ),
-        (TASK, "defines neither caption nor encode and describe"),
-        ({**TASK, "encode": lambda self, steps: []}, "defines neither caption nor encode and describe"),
+        (TASK, "defines neither caption nor encode, so its steps have no words"),
         ({"inspect": lambda self, env: env.unwrapped.map}, "Unfinished raised AttributeError: "),
     ],
 )

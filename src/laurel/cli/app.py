@@ -95,7 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shown = name if len(name) <= 200 else f"{name[:200]}..."
         return _failed(f"{shown}: cannot be used ({error.strerror}). --debug shows where.")
     except KeyboardInterrupt:
-        tell(f"laurel: stopped. {getattr(options, 'again', AGAIN)}")
+        if REASON_FILE not in os.environ:  # otherwise the command that started this stage says so
+            tell(f"laurel: stopped. {getattr(options, 'again', AGAIN)}")
         return INTERRUPTED
     except Exception as error:  # any exception is raised again
         # its text may be anything and stays on the terminal, since pages show reasons

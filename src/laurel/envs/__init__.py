@@ -120,11 +120,10 @@ def _check_words(env_id: str, adapter: EnvAdapter) -> None:
 def _check_captions(env_id: str, adapter: EnvAdapter) -> None:
     """Raise if an adapter cannot make captions, rather than once all steps are collected."""
     own = type(adapter)
-    pair = own.encode is not EnvAdapter.encode and own.describe is not EnvAdapter.describe
-    if own.caption is EnvAdapter.caption and not pair:
+    if own.caption is EnvAdapter.caption and own.encode is EnvAdapter.encode:
         raise EnvError(
-            f"env.id: the adapter {own.__name__} of {env_id} defines neither caption nor encode and describe, so its "
-            "steps have no words. Define caption(self, step) (CONTRIBUTING.md, Add an environment)."
+            f"env.id: the adapter {own.__name__} of {env_id} defines neither caption nor encode, so its steps have no "
+            "words. Define caption(self, step) (CONTRIBUTING.md, Add an environment)."
         )
 
 
