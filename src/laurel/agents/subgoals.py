@@ -264,11 +264,13 @@ def planned_in(adapter: EnvAdapter) -> tuple[EnvAdapter, tuple[Subgoal, ...]]:
 def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
     """Return the captions of a MiniGrid environment that one can try to cause, EXPLORE first."""
     found = {EXPLORE.text: EXPLORE}
-    for event in adapter.events():
-        relation, verb, mission, thing, color, _ = (int(digit) for digit in np.unravel_index(event, grid.SHAPE))
-        if relation == grid.Relation.NONE and verb in USES and mission == grid.GOES_ON:
+    digits = np.array(np.unravel_index(list(adapter.events()), grid.SHAPE)).T.tolist()
+    # some are only listed with the mission that they end or fulfil; those without one come first
+    for _, verb, _, thing, color, _ in sorted(digits, key=lambda one: (one[0], one[2]) != (0, grid.GOES_ON)):
+        if verb in USES:
             about = (grid.GOAL, grid.COLORS.index("green")) if verb == grid.REACH_GOAL else (thing, color)
-            found.setdefault(text := adapter.describe(event), Subgoal(text, verb, about))
+            text = adapter.describe(int(np.ravel_multi_index((0, verb, grid.GOES_ON, thing, color, 0), grid.SHAPE)))
+            found.setdefault(text, Subgoal(text, verb, about))
     return tuple(found.values())
 
 
