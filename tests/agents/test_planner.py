@@ -162,7 +162,6 @@ def test_subgoals_are_captions_of_the_environment() -> None:
 
 @pytest.mark.parametrize("env_id", ["MiniGrid-Fetch-5x5-N2-v0", "MiniGrid-DoorKey-6x6-v0"])
 def test_subgoals_do_not_name_the_action_where_captions_do(env_id: str) -> None:
-    """They would never be reached: what was caused is compared without it."""
     plain, named = (adapter_for(EnvParams(id=env_id), with_action=which) for which in (False, True))
     assert len(subgoals_of(plain)) > 4
     assert subgoals_of(named) == subgoals_of(plain)

@@ -130,9 +130,7 @@ class Subgoals:
         """Record steps of environments with these numbers (K,); return whether they reached the subgoals (K,)."""
         events = self.adapter.encode(steps)
         reached = np.zeros(len(rows), dtype=np.bool_)
-        _, verbs, _, things, colors, _ = np.unravel_index(events, grid.SHAPE)
-        # a subgoal is also reached where the caption adds that the mission names the object, or ends
-        plain = np.ravel_multi_index((0 * verbs, verbs, 0 * verbs, things, colors, 0 * verbs), grid.SHAPE)
+        plain, verbs, *_ = _without_mission(events)
         facts = zip(rows.tolist(), events.tolist(), plain.tolist(), verbs.tolist(), strict=True)
         for place, (i, event, alone, verb) in enumerate(facts):
             episode = self.episodes[i]
@@ -264,14 +262,24 @@ def planned_in(adapter: EnvAdapter) -> tuple[EnvAdapter, tuple[Subgoal, ...]]:
 def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
     """Return the captions of a MiniGrid environment that one can try to cause, EXPLORE first."""
     found = {EXPLORE.text: EXPLORE}
-    digits = np.array(np.unravel_index(list(adapter.events()), grid.SHAPE)).T.tolist()
-    # some are only listed with the mission that they end or fulfil; those without one come first
-    for _, verb, _, thing, color, _ in sorted(digits, key=lambda one: (one[0], one[2]) != (0, grid.GOES_ON)):
-        if verb in USES:
-            about = (grid.GOAL, grid.COLORS.index("green")) if verb == grid.REACH_GOAL else (thing, color)
-            text = adapter.describe(int(np.ravel_multi_index((0, verb, grid.GOES_ON, thing, color, 0), grid.SHAPE)))
-            found.setdefault(text, Subgoal(text, verb, about))
+    events = np.fromiter(adapter.events(), np.int64)
+    plain, verbs, things, colors = _without_mission(events)
+    alone_first = np.argsort(plain != events, kind="stable")  # some are only listed with the mission that they end
+    for i in alone_first[np.isin(verbs[alone_first], list(USES))].tolist():
+        verb = int(verbs[i])
+        about = (grid.GOAL, grid.COLORS.index("green")) if verb == grid.REACH_GOAL else (int(things[i]), int(colors[i]))
+        found.setdefault(text := adapter.describe(int(plain[i])), Subgoal(text, verb, about))
     return tuple(found.values())
+
+
+def _without_mission(events: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return the same events without what they mean for a mission, their verbs, objects and colours.
+
+    A subgoal is also reached where the caption adds that the mission names the object, or ends.
+    """
+    _, verbs, _, things, colors, _ = np.unravel_index(events, grid.SHAPE)
+    plain = np.ravel_multi_index((0 * verbs, verbs, 0 * verbs, things, colors, 0 * verbs), grid.SHAPE)
+    return plain, verbs, things, colors
 
 
 def towards(seen: Navigator, subgoal: Subgoal) -> int | None:
