@@ -177,6 +177,32 @@ def _miscalled(error: BaseException) -> str | None:
     return None
 
 
+def returned_wrongly(noun: str, owner: object, method: str, found: str, needed: str) -> PluginError:
+    """Return the error for a method of another package's class that returned something else than is needed.
+
+    Args:
+        noun: what the owner is, such as "reward".
+        found: what was returned, in words (`in_short`).
+        needed: a clause, such as "an array is required".
+    """
+    kind = type(owner)
+    return PluginError(
+        f"The {noun} {kind.__module__}.{kind.__qualname__}: its {method} returned {found}, but {needed}. Fix it."
+    )
+
+
+def in_short(found: Any) -> str:
+    """Describe a value in a few words: an array by its shape and type, anything else as Python writes it.
+
+    >>> in_short([1,
+    ...     2])
+    '[1, 2]'
+    """
+    if hasattr(found, "shape") and hasattr(found, "dtype"):
+        return f"an array of shape {tuple(found.shape)} and type {found.dtype}"
+    return f"{' '.join(repr(found).split()):.60}"
+
+
 def is_ours(kind: type) -> bool:
     """Whether a class is Laurel's, rather than another package's or from a user's file."""
     return kind.__module__.startswith("laurel.")

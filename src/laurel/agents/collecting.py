@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from laurel.agents.learner import Learner, Rollout, returned_wrongly
+from laurel.agents.learner import Learner, Rollout
 from laurel.arrays import Array, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import VectorEnv
+from laurel.plugins import in_short, returned_wrongly
 
 
 class Collecting(Learner):
@@ -47,4 +48,4 @@ class Collecting(Learner):
             f"a tuple is required whose first member is an array of actions of shape {shape}; the others are their "
             "log-probabilities and values"
         )
-        raise returned_wrongly("policy", self.policy, "act", found, needed)
+        raise returned_wrongly("policy", self.policy, "act", in_short(found), needed)

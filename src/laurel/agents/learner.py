@@ -21,7 +21,7 @@ from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.joined import joined
 from laurel.envs.vector import Step, VectorEnv
-from laurel.errors import PluginError
+from laurel.plugins import in_short, returned_wrongly
 
 if TYPE_CHECKING:
     from laurel.agents.hints import Hints
@@ -282,16 +282,8 @@ class LearnerGroup:
 def _metrics(learner: Learner, found: Any) -> Mapping[str, float]:
     if isinstance(found, Mapping) and all(map(_is_number, found.values())):
         return found
-    needed = f"a mapping of metrics to numbers is required; their names are some of {', '.join(METRICS)}. Fix it"
-    raise returned_wrongly("learner", learner, "learn", found, needed)
-
-
-def returned_wrongly(noun: str, owner: object, method: str, found: Any, needed: str) -> PluginError:
-    """Return the error for a method of another package's class that returned something else than is needed."""
-    kind, shown = type(owner), " ".join(repr(found).split())
-    return PluginError(
-        f"The {noun} {kind.__module__}.{kind.__qualname__}: its {method} returned {shown:.60}, but {needed}."
-    )
+    needed = f"a mapping of metrics to numbers is required; their names are some of {', '.join(METRICS)}"
+    raise returned_wrongly("learner", learner, "learn", in_short(found), needed)
 
 
 def _is_number(value: Any) -> bool:

@@ -26,6 +26,7 @@ def _probe(options: argparse.Namespace) -> str:
     from laurel.envs import adapter_for
     from laurel.feedback.annotators import make_annotator
     from laurel.feedback.probe import ask, load_probe
+    from laurel.llm.prices import in_full
     from laurel.params import load_params
     from laurel.seeding import derive_seed
     from laurel.stages import estimate_annotate
@@ -38,9 +39,12 @@ def _probe(options: argparse.Namespace) -> str:
     annotator = make_annotator(params.annotate, adapter, derive_seed(params.seed, "annotate"))
     findings = ask(annotator, probe)
     usage = annotator.usage
-    amounts = {what: "unknown" if amount is None else f"{round(amount, 6):,}" for what, amount in usage.items()}
+    amounts = {
+        what: "unknown" if amount is None else in_full(amount) if what.endswith("cost_usd") else f"{amount:,}"
+        for what, amount in usage.items()
+    }
     used = ", ".join(
-        f"{bounded(what, usage, amount, why=False)} {what.replace('_', ' ')}"
+        f"{bounded(what, usage, amount, why=False)} {what.removesuffix('_usd').replace('_', ' ')}"
         for what, amount in amounts.items()
         if not is_remark(what)
     )

@@ -288,7 +288,7 @@ class EnvAdapter:
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:
         """Return the caption of a transition, or an empty string."""
-        raise NotImplementedError(f"{type(self).__name__} defines neither `caption` nor `encode` and `describe`")
+        raise NotImplementedError(f"{type(self).__name__} defines neither `caption` nor `encode`")
 
     def encode(self, transitions: Transitions) -> IntArray:
         """Return the event number of each transition (N,); equal numbers mean equal captions.

@@ -9,6 +9,7 @@ import base64
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -240,25 +241,18 @@ def _own_notes(content: ReportContent) -> list[str]:
     return notes
 
 
-def _distances(found: Mapping[str, Matrix]) -> dict[str, list[tuple[str, list[str]]]]:
-    """Return the tables of distances in words; rankings with the share of pairs that tie."""
-    tied = dict(table(found.get("tied", {})))
+def _distances(found: Mapping[str, Matrix]) -> dict[str, list[tuple[str, list[tuple[str, str | None]]]]]:
+    """Return the tables of distances: for each reward the distances in words, and of rankings the share that ties."""
+    tied = {"rank": dict(table(found.get("tied", {})))}  # empty in reports of earlier versions
     tables = {name: table(found[name]) for name in ("epic", "rank") if found.get(name)}
-    words = {
-        name: [(reward, [number(one) for one in values]) for reward, values in rows] for name, rows in tables.items()
-    }
-    if "rank" in words and tied:
-        words["rank"] = [
-            (
-                reward,
-                [
-                    cell if tie is None else f"{cell} ({tie:.0%} tie)"
-                    for cell, tie in zip(cells, tied[reward], strict=True)
-                ],
-            )
-            for reward, cells in words["rank"]
+    return {
+        name: [
+            (reward, [(number(one), None if tie is None else f"{tie:.0%}") for one, tie in zip_longest(values, ties)])
+            for reward, values in rows
+            for ties in [tied.get(name, {}).get(reward, [])]
         ]
-    return words
+        for name, rows in tables.items()
+    }
 
 
 def _annotated_online(

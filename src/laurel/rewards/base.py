@@ -13,7 +13,7 @@ from laurel.arrays import BoolArray, FloatArray, IntArray
 from laurel.envs.base import Transitions
 from laurel.errors import PluginError
 from laurel.params.annotation import BudgetParams
-from laurel.plugins import is_ours
+from laurel.plugins import in_short, is_ours, returned_wrongly
 
 UNPAID = np.float32(-np.inf)
 """Raw reward of a step that a reward does not score; it becomes 0 after shaping."""
@@ -88,8 +88,7 @@ def paid(reward: Reward, steps: Steps) -> FloatArray:
         PluginError: another package's reward returned something else, NaN or infinity.
     """
     raw: Any = reward.pay(steps)
-    kind = type(reward)
-    if is_ours(kind):
+    if is_ours(type(reward)):
         return raw
     shape = steps.valid.shape
     if isinstance(raw, np.ndarray) and raw.shape == shape and raw.dtype.kind in "biuf":
@@ -97,11 +96,11 @@ def paid(reward: Reward, steps: Steps) -> FloatArray:
             return raw.astype(np.float32, copy=False)
         found = "NaN or infinity"
     else:
-        found = f"an array of shape {raw.shape} and type {raw.dtype}" if isinstance(raw, np.ndarray) else f"{raw!r:.60}"
-    raise PluginError(
-        f"The reward {kind.__module__}.{kind.__qualname__}: its pay returned {found}, but an array of shape {shape} "
-        "(steps, environments) is required, with a finite number or UNPAID for each step. Fix it."
+        found = in_short(raw)
+    needed = (
+        f"an array of shape {shape} (steps, environments) is required, with a finite number or UNPAID for each step"
     )
+    raise returned_wrongly("reward", reward, "pay", found, needed)
 
 
 class Memoryless:

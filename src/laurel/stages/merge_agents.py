@@ -92,7 +92,6 @@ def run(
     from laurel.data.asked import ASKED
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
-    from laurel.envs import adapter_for
     from laurel.rewards.method import RewardContext
     from laurel.stages.training_notes import notes_on_arms, notes_on_questions, notes_on_training
     from laurel.tracking.agents import track_agents
@@ -103,7 +102,7 @@ def run(
 
     described, every, seeds = used(sections), arms_of(sections), sections["agent"].seeds
     context = RewardContext(sections["env"], sections["caption"], sections["annotate"], sections["rewards"])
-    adapter = adapter_for(sections["env"])
+    adapter = context.adapter
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     manifests = {path: read_inputs(described, {**inputs, "agents": path})["agents"] for path in shards}
     held = {path: _branch(manifest) for path, manifest in manifests.items()}

@@ -15,7 +15,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import PluginError
 from laurel.params.algorithms import AlgorithmParams
 from laurel.params.kinds import ALGORITHMS
-from laurel.plugins import is_ours
+from laurel.plugins import in_short, is_ours, returned_wrongly
 from laurel.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ def make_learner(policy: PolicyNetwork, settings: AlgorithmParams, rng: np.rando
 
 def _require(found: object, kind: type, algorithm: Algorithm[Any], method: str) -> None:
     if not isinstance(found, kind):
-        raise PluginError(
-            f"{_named(algorithm)}: its {method} returned {found!r:.60}, but a {kind.__name__} is required. Fix it."
-        )
+        raise returned_wrongly("algorithm", algorithm, method, in_short(found), f"a {kind.__name__} is required")
 
 
 def _named(algorithm: Algorithm[Any]) -> str:
