@@ -296,7 +296,7 @@ def _check_exit(worker: _Worker) -> None:
         raise WorkerError(f"{worker.job.name}: {FULL}")
     if code != 0:
         how = f"killed by {_signal(-code)}" if code < 0 else f"exit code {code}, see its traceback above"
-        first = "" if code < 0 else "mend the cause, then "
+        first = "" if code < 0 else "fix the cause, then "
         raise WorkerError(
             f"{worker.job.name}: its process died ({how}). Finished work is kept: {first}run the same command again to "
             "resume."

@@ -8,7 +8,7 @@ _BEGIN = "The labels are simulated"
 
 
 def simulated_labels(annotator: str) -> str:
-    """Return the note on labels of an annotator that is no language model."""
+    """Return the note on labels of an annotator that is not a language model."""
     return f"{_BEGIN}, not a language model's: {annotator}."
 
 

@@ -92,7 +92,7 @@ def usage_of(annotator: Annotator) -> Usage:
     """Return an annotator's usage so far.
 
     Raises:
-        AnnotationError: it is no mapping of amounts, or an amount is neither a number nor None.
+        AnnotationError: it is not a mapping of amounts, or an amount is neither a number nor None.
     """
     usage: object = annotator.usage
     amounts = usage.values() if isinstance(usage, Mapping) else ("",)

@@ -135,7 +135,7 @@ class CrossValidation:
     fold: IntArray
     """(S,) the fold of each segment: member k was trained without those of fold k."""
     taught: BoolArray
-    """(H,) whether the member was trained on a pair that is no tie; otherwise it guesses by its initial weights."""
+    """(H,) whether the member was trained on a pair that is not a tie; otherwise it guesses by its initial weights."""
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ class PayTable:
     normalised: bool = True
     """Whether rewards are in units of their spread over captions; False: as they were answered."""
     of: Literal["caption", "outcome"] = "caption"
-    """What the texts are: captions, or outcomes, of which an episode is paid one, at its end."""
+    """What the texts are: captions, or outcomes, one of which is paid for at the end of an episode."""
     learned_by: str = ""
     """The agent that learned the reward during its training, in words; empty if it was made beforehand."""
 

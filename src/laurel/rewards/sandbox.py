@@ -209,7 +209,7 @@ def _read(found: Sequence[Any]) -> Evaluated:
         done, value = answer
         parts: Mapping[Any, Any] = {}
         if not done:
-            # not of our driver's making if it is no text: the function can replace names that the driver uses
+            # a value that is not text is not the driver's: the function can replace names that the driver uses
             failures[_printable(value) if type(value) is str else "it changed what its caller returns"] += 1
             continue
         if type(value) is tuple and len(value) == 2 and type(value[1]) is dict:

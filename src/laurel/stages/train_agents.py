@@ -126,7 +126,7 @@ def run(
             if tracked:
                 tracker.end_killed(tracked, {run: at for left, (run, at) in killed.items() if not left.exists()})
             if page and tracked:
-                with suppress(*failures()):  # the training goes on without
+                with suppress(*failures()):  # training continues without the link
                     tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
             with tracker.at_work(), runs or nullcontext(), page or nullcontext():
                 try:

@@ -33,7 +33,7 @@ def log_asked(run: Run, asked: Sequence[Asked]) -> None:
     """Log the prompts of samples of any kind, and their items as traces.
 
     Raises:
-        MlflowException: fewer traces arrived than were sent, of which MLflow itself only logs a warning.
+        MlflowException: fewer traces arrived than were sent; MLflow itself only logs a warning then.
     """
     samples = joined(asked)
     for prompt in {sample["prompt"]["digest"]: sample["prompt"] for sample in samples}.values():
