@@ -105,7 +105,7 @@ def _judge(params: Params, captions: Path) -> list[str]:
 
 
 def missing_keys(params: Params) -> list[str]:
-    """Report judges' keys and prices that are missing here, and what asks them; another machine may have them."""
+    """Report judges' keys and prices that are missing here, and what needs them; another machine may have them."""
     from laurel.agents.actors import judge_asked
 
     asks: dict[str, list[str]] = {judge: ["pairs"] for judge in params.judges}
