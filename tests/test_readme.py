@@ -117,7 +117,8 @@ def test_bandits_are_drawn_as_printed(tmp_path: Path) -> None:
 
 
 def test_an_environment_of_ones_own_runs(tmp_path: Path) -> None:
-    file, env_id = re.findall(r"One file beside `params.yaml`, such as \[(.+)\]\(.+\), and `env.id: (.+)`", TEXT)[0]
+    sentence = r"Write one file beside `params.yaml`, such as \[(.+)\]\(.+\), and set `env.id: (.+)`"
+    file, env_id = re.findall(sentence, TEXT)[0]
     small = {
         "collect.steps": 300,
         "rewards.preference.max_epochs": 3,
