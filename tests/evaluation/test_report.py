@@ -50,7 +50,7 @@ def test_every_section_is_there(words_only):
         "EnvPool <was> left out.",
         "A door & a key.",
         "preference > extrinsic 1.00 [0.46, 1.00]",
-        "which hold it with a probability of at least 93%",
+        "contains the median with a probability of at least 93%",
         "24 captions in all, of which 1 was listed",
         "Kendall's tau",
         "annotator embedding:minilm",

@@ -286,7 +286,7 @@ def legend(metrics: Mapping[str, Any]) -> str:
     ends = "mean return of any agent, while training or in the end" if known else "return of any single episode"
     success = ", or with a success of 0 or 1" if any(arm["success"] for arm in arms.values()) else ""
     sentences = [
-        "Means over seeds, with 95% intervals in brackets (a single seed has none), which allow for one more seed with "
+        "Means over seeds, with 95% intervals in brackets (none for a single seed), which allow for one more seed with "
         f"the lowest or the highest {ends}{success}; IQM: interquartile mean."
     ]
     if any(len(a["seeds"]) > 1 and a["return"]["mean"] is not None and not a["return"]["ci95"] for a in arms.values()):
@@ -310,8 +310,8 @@ def legend(metrics: Mapping[str, Any]) -> str:
         )
     if any((arm["steps_to_threshold"] or {}).get("ci95") for arm in arms.values()):
         sentences.append(
-            "Intervals of the median steps to the threshold lie between two of the seeds, which hold it with a "
-            "probability of at least 93%."
+            "The interval of the median steps to the threshold runs between two seeds' values and contains the median "
+            "with a probability of at least 93%."
         )
     if comparison_columns(metrics):
         n = n_comparisons(metrics)
@@ -334,10 +334,14 @@ def legend(metrics: Mapping[str, Any]) -> str:
             if several
             else "prompts, and say nothing about other agents"
         )
-        of_one = f"; of the wins of {', '.join(alone)}, with a single seed of both, over prompts" if alone else ""
+        of_one = (
+            f"; for the wins of {', '.join(alone)}, which share one seed with the base model, over prompts"
+            if alone
+            else ""
+        )
         sentences.append(
             "Wins: share of episodes in which the arm's text has a higher return than the base model's for the same "
-            "prompt, equal ones half a win each; Elo: by a Bradley-Terry model, with the base model at 0; KL: "
+            "prompt (ties count as half a win); Elo: by a Bradley-Terry model, with the base model at 0; KL: "
             "divergence from the base model at the end of training, in nats per completion; their intervals are over "
             f"{over}{of_one}."
         )

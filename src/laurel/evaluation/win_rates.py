@@ -1,6 +1,6 @@
 """Language models compared by their completions of the same prompts: win rates over the base, and Elo.
 
-The text with the higher return wins, and equal ones half a win each, so the judge is the environment's own reward. Elo
+The text with the higher return wins, and ties count as half a win, so the judge is the environment's own reward. Elo
 is the Bradley-Terry model's, 400 points for odds of ten to one, with the base at 0:
 
     P(i beats j) = 1 / (1 + 10^((E_j - E_i) / 400))
