@@ -177,8 +177,8 @@ def _hours(steps: Sequence[Task], by_task: Sequence[int], speed: float, price: P
     for task in by_task:  # the next one begins where one has ended
         heapq.heapreplace(machines, machines[0] + task)
     tasks_run = f"all {at_once} tasks run" if at_once == len(by_task) else f"{at_once} of {len(by_task)} tasks run"
-    together = f"; {max(machines) / speed / 3600:,.1f} hours where {tasks_run} at once" if at_once > 1 else ""
-    return f"{step.name} at {speed:,.0f} environment steps/s a task: {hours:,.1f} hours of a machine{cost}{together}"
+    together = f"; {max(machines) / speed / 3600:,.1f} hours if {tasks_run} at once" if at_once > 1 else ""
+    return f"{step.name} at {speed:,.0f} environment steps/s per task: {hours:,.1f} machine hours{cost}{together}"
 
 
 def _row(step: Task, count: int, region: str | None) -> tuple[str, ...]:
@@ -219,7 +219,7 @@ def _cost(steps: list[Task], counts: list[int], price: Price) -> str:
     unknown = [step.name for step, hour in zip(steps, hours, strict=True) if hour is None]
     missing = f"; not known for the accelerator of {', '.join(unknown)}" if unknown else ""
     return (
-        f"price: {price.run:.2f} {price.currency} a run, and an hour of {', '.join(known)} {price.currency}{missing} "
+        f"price: {price.run:.2f} {price.currency} per run; per hour: {', '.join(known)} {price.currency}{missing} "
         f"({price.region}, {price.date}, {price.source}). How long a step takes is not known beforehand."
     )
 

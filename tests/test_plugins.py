@@ -51,7 +51,7 @@ def test_an_unknown_kind_is_refused_with_the_nearest_name(tmp_path: Path) -> Non
     ):
         COLOURS.load("bleu", "paint.colour")
     with pytest.raises(
-        ParamsError, match=r'Did you mean "magenta"\? There are blue, red, magenta; another package adds'
+        ParamsError, match=r'Did you mean "magenta"\? There are blue, red, magenta; another package can add'
     ):
         COLOURS.load("magneta", "paint.colour")
 

@@ -118,7 +118,7 @@ class Plugins(Generic[T_co]):
         if kind not in external:
             there = no_such(self.noun, kind, self.kinds())
             raise ParamsError(
-                f'{key}: {there}; another package adds one with an entry point of the group "{self.group}".'
+                f'{key}: {there}; another package can add one by an entry point of the group "{self.group}".'
             )
         return cast(T_co, self._load_external(external[kind], key))
 

@@ -55,5 +55,5 @@ def test_damage(tmp_path: Path, network: ActorCritic) -> None:
         with pytest.raises(DataError, match=r"config\.json: does not describe a policy"):
             load_policy(tmp_path)
     config.unlink()
-    with pytest.raises(DataError, match=r"holds no agent, as it has no config\.json"):
+    with pytest.raises(DataError, match=r"holds no agent: config\.json is missing"):
         load_policy(tmp_path)

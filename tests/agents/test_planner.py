@@ -199,7 +199,7 @@ def test_a_subgoal_is_reached_also_where_the_caption_goes_on_about_the_mission(e
 @pytest.mark.parametrize(
     ("env_id", "options", "error", "sentence"),
     [
-        ("FrozenLake-v1", {}, EnvError, "its subgoals are those of MiniGrid, and FrozenLake-v1 is not one"),
+        ("FrozenLake-v1", {}, EnvError, "subgoals exist only in MiniGrid's tasks, and FrozenLake-v1 is not one"),
         (DOORKEY.id, {"plan": "best"}, ParamsError, "plan is 'best', but must be one of model, random, progress"),
         (DOORKEY.id, {"patience": 0}, ParamsError, "patience is 0"),
         (DOORKEY.id, {}, ParamsError, "can only be an arm's actor"),

@@ -264,12 +264,12 @@ def test_an_arm_with_a_planner_of_its_own_has_the_role_of_this_planner() -> None
 
 def test_other_environments_are_refused() -> None:
     algorithm, frozen_lake = algorithm_of(SubgoalParams()), adapter_for(EnvParams(id="FrozenLake-v1"))
-    with pytest.raises(EnvError, match=r"subgoals, which are those of MiniGrid, and FrozenLake-v1 is not one"):
+    with pytest.raises(EnvError, match=r"subgoals exist only in MiniGrid's tasks, and FrozenLake-v1 is not one"):
         algorithm.check(frozen_lake)
     policy = learner_of(DOORKEY).policy
-    with pytest.raises(EnvError, match=r"was trained on other subgoals .* than MiniGrid-Empty-5x5-v0 has"):
+    with pytest.raises(EnvError, match=r"was trained on different subgoals .* than MiniGrid-Empty-5x5-v0 has"):
         policy.actor_in(adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0")))
-    with pytest.raises(EnvError, match="acts with a planner"):
+    with pytest.raises(EnvError, match="needs a planner to choose its subgoals"):
         policy.as_actor()
 
 

@@ -230,7 +230,7 @@ def test_truncated_inputs(refused: Refused, project: Project, finished: Project,
 def test_outputs_that_cannot_be_written(refused: Refused, project: Project) -> None:
     assert "params.yaml: cannot be written" in refused("collect", "--output", "params.yaml/data")
     assert "params.yaml: is a file" in refused("collect", "--output", "params.yaml")
-    assert "holds files that are not Laurel's" in refused("collect", "--output", ".")
+    assert "holds files that Laurel did not write" in refused("collect", "--output", ".")
     assert [path.name for path in project.path.iterdir() if not path.name.startswith(".")] == ["params.yaml"]
 
 

@@ -149,7 +149,7 @@ def test_without_a_learned_reward(play: Play, stage: Path, tmp_path: Path) -> No
         (["--agents", "nowhere"], r"nowhere: holds no agents\. Run laurel train-agents first"),
         (["data/agents/preference/seed-0", "1"], r"is an agent's directory, so leave out the seed \(1\)"),
         (["random_policy", "3"], r"random_policy has no trained agents, so leave out the seed \(3\)"),
-        (["data"], r"data: holds no agent, as it has no config\.json\. Name the folder of an arm's seed"),
+        (["data"], r"data: holds no agent: config\.json is missing\. Name the folder of an arm's seed"),
         (["--reward", "nowhere"], r"nowhere: no such directory"),
         (["-o", "x.mp4"], r"x\.mp4: must end in one of \.gif, \.webp"),
         (["-o", "nowhere/x.gif"], r"there is no directory nowhere"),

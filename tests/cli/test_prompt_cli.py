@@ -98,7 +98,7 @@ def test_show_offers_the_subgoals_that_the_planner_does(project: Project, capsys
     assert '"Reports: Nothing happened yet. Now: You face ' in told
     project.change({"env.id": "FrozenLake-v1", "env.backend": "auto"})
     assert main(["prompt", "show", "subgoal/likeliest"]) == 2
-    assert "its subgoals are those of MiniGrid, and FrozenLake-v1 is not" in capsys.readouterr().err
+    assert "subgoals exist only in MiniGrid's tasks, and FrozenLake-v1 is not" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

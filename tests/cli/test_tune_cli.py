@@ -40,7 +40,7 @@ def test_a_search(project: Project, capsys: Captured) -> None:
         (["--study", "../x"], '--study is "../x", but must be made of letters'),
         (["--seeds", "0"], "--seeds names 0, which is one of agent.seeds"),
         (["--seeds", "5", "7", "5"], "--seeds names 5 twice"),
-        (["--output", "."], ".: holds files that are not Laurel's. Choose another --output"),
+        (["--output", "."], ".: holds files that Laurel did not write. Choose another --output"),
         (["--sampler", "grid"], "--sampler grid needs choices, but shaping.intrinsic is a range"),
         (["--reward", "nowhere"], "nowhere: no such directory."),
     ],

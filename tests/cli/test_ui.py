@@ -83,5 +83,5 @@ def test_ui_of_a_server_names_it_without_its_password(
     assert main(["ui", "--params", str(project.path / "params.yaml")]) == 0
     said = capsys.readouterr()
     assert said.out.split()[-1] == "http://127.0.0.1:9/"
-    assert said.err.startswith("laurel: the view of arms could not be made at http://127.0.0.1:9 (")
+    assert said.err.startswith("laurel: the comparison view could not be created at http://127.0.0.1:9 (")
     assert "secret" not in said.out + said.err

@@ -265,7 +265,7 @@ def test_folders_not_written_by_a_stage_are_not_replaced(tmp_path: Path) -> None
     precious = tmp_path / "home"
     precious.mkdir()
     (precious / "thesis.tex").write_text("x")
-    with pytest.raises(DataError, match="not Laurel's"):
+    with pytest.raises(DataError, match="Laurel did not write"):
         write(precious)
     assert (precious / "thesis.tex").exists()
     with pytest.raises(DataError, match="is a file"):
@@ -328,7 +328,7 @@ def test_manifests_with_a_part_that_is_missing_or_of_another_type(tmp_path: Path
     assert read_manifest(tmp_path / "a")["counts"] == {"kappa": -0.1, "unknown": None}
     left = {name: part for name, part in content.items() if name != key}
     write_json(tmp_path / "a" / "manifest.json", left if value is None else {**left, key: value})
-    with pytest.raises(DataError, match=r"not a manifest of Laurel's\. Run the stage that makes it again"):
+    with pytest.raises(DataError, match=r"not a Laurel manifest. Run the stage that makes it again"):
         read_manifest(tmp_path / "a")
 
 

@@ -214,7 +214,7 @@ def test_the_commands_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     inputs = ["--preferences", own / "preferences", "--captions", own / "captions"]
     laurel("export", "motif", *inputs, "--output", tmp_path / "motif")
     out = tmp_path / "rows.jsonl"
-    assert "1 without a side left out" in laurel(
+    assert "1 without a preferred text left out" in laurel(
         *("export", "trl", "--rows", tmp_path / "motif", "--prompt", "Q", "--drop-undecided", "--output", out)
     )
     assert [json.loads(line)["chosen"] for line in out.read_text().splitlines()] == ["good", "fair"]

@@ -257,7 +257,7 @@ def test_foreign_files(written: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), shard(written))
     with pytest.raises(DataError, match="no column of observations"):
         list(read_trajectories(written))
-    with pytest.raises(DataError, match="no metadata of Laurel's"):
+    with pytest.raises(DataError, match="no Laurel metadata"):
         read_metadata(written)
 
 

@@ -140,7 +140,7 @@ def test_answers_that_cannot_be_read_are_not_called_ties(door_key: EnvAdapter) -
     found = ask_success(Silent(lambda q: 0.5), asked(door_key))
     assert (found["questions"], found["failed"]) == (16, 16)
     (warning,) = check(found).warnings
-    assert "None of the 16 questions whether success at the task is better" in warning
+    assert "None of the 16 questions about success at the task" in warning
     assert "neither text" not in warning
 
 

@@ -278,7 +278,7 @@ def test_only_requests_that_were_given_up_in_a_row_stop_a_run() -> None:
         other()
     for _ in range(Breaker.EXHAUSTED - 1):
         breaker.exhausted(busy)
-    with pytest.raises(RefusedError, match="5 requests in a row were given up, the last busy"):
+    with pytest.raises(RefusedError, match="5 requests in a row failed, the last busy"):
         breaker.exhausted(busy)
 
 

@@ -218,7 +218,9 @@ def test_an_address_without_the_api_is_named_where_it_answers_with_something_els
 
 def test_a_server_that_refuses_by_its_limits_is_not_said_to_be_away(server: ChatServer) -> None:
     behave(server, problem(429, "slow down"))
-    with pytest.raises(RefusedError, match=r"refuses requests by its limits.*requests_per_minute") as refused:
+    with pytest.raises(
+        RefusedError, match=r"rejects requests because of its rate limits.*requests_per_minute"
+    ) as refused:
         list(chat(server, retries=0).ask(question(str(i)) for i in range(100)))
     assert "base_url" not in str(refused.value)
 

@@ -386,7 +386,7 @@ def test_foreign_reports_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "out" / "reports" / "thesis.tex").write_text("")
     arguments = ["pipeline", "run", "--params", str(project.path / "params.yaml"), "--output", str(tmp_path / "out")]
     assert main(arguments) == 2
-    assert "out/reports: holds files that are not Laurel's" in capsys.readouterr().err
+    assert "out/reports: holds files that Laurel did not write" in capsys.readouterr().err
     assert json.dumps([file.name for file in (tmp_path / "out").iterdir()]) == '["reports"]'
 
 

@@ -62,7 +62,7 @@ def test_a_dry_run_of_a_template_counts_its_sweep(tmp_path: Path, capsys: pytest
     assert main([*submit, *params, "--steps-per-second", "1"]) == 0
     said = capsys.readouterr().err
     assert "28,672 environment steps to train: 14 agents of 2,048 steps" in said
-    assert "try-candidate at 1 environment steps/s a task: 8.0 hours of a machine; 1.1 hours where all 7 tasks" in said
+    assert "try-candidate at 1 environment steps/s per task: 8.0 machine hours; 1.1 hours if all 7 tasks" in said
     other = tmp_path / "params.yaml"
     other.write_text((REPOSITORY / "params.yaml").read_text().replace("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]", "[0, 1000]"))
     assert main([*submit, "--params", str(other)]) == 2

@@ -224,7 +224,7 @@ def test_a_price_is_shown_with_its_date_and_source(laurel: Laurel, tmp_path: Pat
     entry = "- {region: europe-west4, source: the list, currency: USD, run: 0.5, memory_hour: 0.01, %s}\n"
     table.write_text(entry % "date: 2026-01-31, cpu_hour: 0.1" + entry % "date: 2025-01-31, cpu_hour: 9")
     err = submit(laurel, "--dry-run", "--gpu", "T4", *prices)[2]
-    assert "price: 0.50 USD a run, and an hour of" in err
+    assert "price: 0.50 USD per run; per hour: " in err
     assert "collect 0.480" in err  # 4 cores, 8 GB
     assert "not known for the accelerator of annotate, train-reward, train-agents" in err
     assert "(europe-west4, 2026-01-31, the list)" in err
@@ -261,8 +261,8 @@ def test_hours_and_price_of_motifs_two_billion_steps(laurel: Laurel) -> None:
     assert code == 0, err
     assert "40,000,020,480 environment steps to train: 20 agents of 2,000,001,024 steps" in err
     hours, cost, each = re.search(
-        r"train-agents at 1,500 environment steps/s a task: ([\d,.]+) hours of a machine, which cost ([\d,.]+) USD; "
-        r"([\d.]+) hours where all 20 tasks run at once", err,
+        r"train-agents at 1,500 environment steps/s per task: ([\d,.]+) machine hours, which cost ([\d,.]+) USD; "
+        r"([\d.]+) hours if all 20 tasks run at once", err,
     ).groups()  # type: ignore[union-attr]  # fmt: skip
     assert float(hours.replace(",", "")) == pytest.approx(4e10 / 1500 / 3600, abs=0.1)
     assert float(cost.replace(",", "")) == pytest.approx(4e10 / 1500 / 3600 * (2 * 0.05 + 8 * 0.006), rel=1e-3)
@@ -280,7 +280,7 @@ def test_hours_are_those_of_the_longest_task(
     steps = 2048
     err = submit(laurel, "--dry-run", "--steps-per-second", str(steps / 3600))[2]
     assert "10 agents of 2,048 steps" in err
-    assert f": 10.0 hours of a machine; {longest}.0 hours where {said}" in err
+    assert f": 10.0 machine hours; {longest}.0 hours if {said}" in err
 
 
 def test_a_schedule(laurel: Laurel, google: VertexServer) -> None:

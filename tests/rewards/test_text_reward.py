@@ -226,7 +226,7 @@ def test_labels_that_contradict_each_other_are_counted() -> None:
     assert pairs.contradicted() == 4
     quality = fit_head("encoder", pairs, np.eye(len(pairs.texts), dtype=np.float32), 0)[1]
     told = fit_text.described(quality, {"rows": 19, "unlabelled": 0, "identical": 0}, [], Path("out"))
-    assert re.search("contradicted +4 pairs whose two texts are also ranked the other way", told)
+    assert re.search("contradicted +4 pairs that are also labelled in the opposite order", told)
 
 
 def test_a_function_for_trl_takes_texts_and_messages(fitted: Path) -> None:

@@ -92,7 +92,7 @@ def test_questions_about_success_are_in_the_estimate(project: Project, monkeypat
     chat = {"annotate.annotator": "openai", "annotate.openai": {"model": "m", "base_url": "http://127.0.0.1:9/v1"}}
     project.change({**chat, "annotate.n_pairs": 10, "annotate.language_model.responses": "r.db"})
     said = estimate_annotate.run(project.params, project.output("caption"))
-    n = int(re.findall(r"(\d+) of the pairs ask first whether success at the task is better", said)[0])
+    n = int(re.findall(r"(\d+) of the pairs, judged first, compare success at the task", said)[0])
     assert n > 2
     assert re.search(rf"pairs +{10 + n}\b", said)
 

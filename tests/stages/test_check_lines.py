@@ -252,7 +252,9 @@ def test_actions_that_a_policy_hardly_tries_are_named(tmp_path: Path) -> None:
     try:
         changes: dict[str, Any] = {"env.id": "TestDial-v0", "arms": ["extrinsic", "random_policy"]}
         said = lines(tmp_path / "ours", changes)
-        assert "Agents of extrinsic hardly try most actions: these go from 100 to 200, but policies begin as" in said
+        assert (
+            "Agents of extrinsic hardly try most actions: their range is from 100 to 200, but policies start as" in said
+        )
         assert "hardly try" not in lines(tmp_path / "sac", {**changes, "agent.engine": "sb3"})
         untrained = {"random_policy": {}, "two": {"reward": None, "agent": {"actor": "random"}}}
         assert "hardly try" not in lines(tmp_path / "untrained", {**changes, "arms": untrained})

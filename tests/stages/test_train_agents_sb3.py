@@ -101,7 +101,7 @@ def test_what_cannot_be_trained_is_reported_before_any_process_starts(
 ) -> None:
     monkeypatch.setattr("laurel.pool.run_jobs", None)
     lake.change({"agent.sb3": {"algorithm": "SAC"}})
-    with pytest.raises(ParamsError, match=r"SAC acts in Box spaces, .*QRDQN, TRPO act there"):
+    with pytest.raises(ParamsError, match=r"SAC needs Box spaces, .*QRDQN, TRPO support it"):
         lake.run("train-agents")
 
 
@@ -143,6 +143,6 @@ def test_its_arguments_are_searched(lake: Project) -> None:
 
 def test_algorithms_for_other_action_spaces_are_refused(lake: Project) -> None:
     search = Search(storage=lake.path / "s.db", entries=("agent.sb3.algorithm=A2C,SAC",), steps=256, trials=2)
-    with pytest.raises(ParamsError, match="SAC acts in Box spaces"):
+    with pytest.raises(ParamsError, match="SAC needs Box spaces"):
         tune.run(lake.params, **lake.inputs("train-agents"), output=lake.path / "tune", search=search)
     assert not (lake.path / "tune").exists()

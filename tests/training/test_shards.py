@@ -74,7 +74,7 @@ def test_proposals_of_other_environments_are_refused(tmp_path: Path) -> None:
     shards = [sample_shard(agent, adapter, number) for number in range(2)]
     for wrong, sentence in (
         (replace(shards[0], backend="envpool"), "sampled in 16 environments of envpool, but here are 16 of gymnasium"),
-        (replace(shards[0], written=[*reversed(shards[0].written)]), "Episodes end elsewhere than where proposals"),
+        (replace(shards[0], written=[*reversed(shards[0].written)]), "Episodes end at other steps than when proposals"),
     ):
         with pytest.raises(DataError, match=sentence):
             train_together([replace(agent, until=2, sampled=[wrong, shards[1]])], adapter, lambda _: None)

@@ -320,8 +320,10 @@ def test_a_different_study_of_the_same_name_is_not_resumed(params: Params, space
     opened(tmp_path, space, params, about={"steps": 100, "space": {"a": {"low": 1}}})
     with pytest.raises(DataError) as error:
         opened(tmp_path, space, params, about={"steps": 100, "space": {"a": {"low": 2}}})
-    assert 'the study "a" was begun with space.a.low 1, but it is 2. Name another one with --study.' in str(error.value)
-    with pytest.raises(DataError, match="was begun with a search of a, but it is one of a, b"):
+    assert 'the study "a" was started with space.a.low 1, but now it is 2. Name another one with --study.' in str(
+        error.value
+    )
+    with pytest.raises(DataError, match="was started with a search of a, but now it is one of a, b"):
         opened(tmp_path, space, params, about={"steps": 100, "space": {"a": {"low": 1}, "b": {"low": 1}}})
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "studies.db").write_text("no database at all, but text that is long enough")

@@ -69,7 +69,7 @@ def load_policy(path: Path | str) -> PolicyNetwork:
         )
     if not (path / CONFIG).exists():
         raise DataError(
-            f"{path}: holds no agent, as it has no {CONFIG}. Name the folder of an arm's seed, e.g. "
+            f"{path}: holds no agent: {CONFIG} is missing. Name the folder of an arm's seed, e.g. "
             "data/agents/preference/seed-0, or train this agent again."
         )
     config = read_json(path / CONFIG)

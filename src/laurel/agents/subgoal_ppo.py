@@ -67,7 +67,7 @@ class SubgoalActorCritic(ActorCritic):
         return np.concatenate([features, one_hot], axis=1)
 
     def as_actor(self, *, greedy: bool = False) -> Actor:
-        raise EnvError("An agent that reaches subgoals acts with a planner: use `actor_in`.")
+        raise EnvError("This agent needs a planner to choose its subgoals: use `actor_in`.")
 
     def actor_in(self, adapter: EnvAdapter, *, greedy: bool = False, annotate: AnnotateParams | None = None) -> Actor:
         if annotate is None and (judge := judge_asked("planner", self.options)) is not None:
@@ -81,7 +81,7 @@ class SubgoalActorCritic(ActorCritic):
         subgoals = planner.subgoals
         if (texts := tuple(one.text for one in subgoals.known)) != self.subgoals:
             raise EnvError(
-                f"The agent was trained on other subgoals ({' '.join(self.subgoals)}) than {adapter.env_id} has "
+                f"The agent was trained on different subgoals ({' '.join(self.subgoals)}) than {adapter.env_id} has "
                 f"({' '.join(texts)}). Use it in an environment like that of its training."
             )
         return SubgoalActor(self, subgoals, greedy=greedy)

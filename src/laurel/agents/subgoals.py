@@ -251,8 +251,8 @@ def planned_in(adapter: EnvAdapter) -> tuple[EnvAdapter, tuple[Subgoal, ...]]:
     """
     if not isinstance(adapter, MiniGridAdapter):
         raise EnvError(
-            f"planner: its subgoals are those of MiniGrid, and {adapter.env_id} is not one of its tasks. Choose one of "
-            "them (env.id), or another actor, such as llm_policy."
+            f"planner: subgoals exist only in MiniGrid's tasks, and {adapter.env_id} is not one of them. Choose a "
+            "MiniGrid task (env.id), or another actor, such as llm_policy."
         )
     silent = copy.copy(adapter)
     silent.with_action = False

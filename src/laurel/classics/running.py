@@ -146,7 +146,7 @@ def _vector(env: Source, n_runs: int) -> tuple[gym.vector.VectorEnv[Any, Any, An
         return env, False
     if isinstance(env, gym.Env):
         if env.spec is None:
-            raise EnvError("Copies can only be made of an environment that gymnasium.make made: it has a spec.")
+            raise EnvError("Only an environment from gymnasium.make can be copied, since a copy is made from its spec.")
         env = env.spec
     if isinstance(env, str) and env.startswith("laurel/"):
         import laurel.envs.builtin  # noqa: F401  registers them

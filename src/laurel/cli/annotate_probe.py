@@ -48,6 +48,6 @@ def _probe(options: argparse.Namespace) -> str:
         for what, amount in amounts.items()
         if not is_remark(what)
     )
-    action = ", whose captions name the action, which the questions do not" if adapter.with_action else ""
+    action = " (its captions name the action; the questions do not)" if adapter.with_action else ""
     lines = [f"asked  {annotator.name}", f"about  {adapter.env_id}{action}", "", findings.table()]
     return "\n".join([*lines, *([f"used   {used}"] if used else [])]) + "\n"

@@ -165,7 +165,7 @@ def _export_preferences(options: argparse.Namespace) -> int:
         write_motif(kept, output)
     else:
         write_file(kept, LAYOUTS["trl" if name == "datasets" else name], output)
-    dropped = f", {len(rows) - len(kept):,} without a side left out" if len(kept) < len(rows) else ""
+    dropped = f", {len(rows) - len(kept):,} without a preferred text left out" if len(kept) < len(rows) else ""
     return say(f"{len(kept):,} preferences in {output}{dropped}\n")
 
 
@@ -174,7 +174,7 @@ def _export_hub(options: argparse.Namespace) -> int:
 
     output: Path = options.output
     counts = export_hub(options.reward, options.preferences, options.captions, options.reports, output)
-    dropped = f", {counts['left_out']:,} without a side left out" if counts["left_out"] else ""
+    dropped = f", {counts['left_out']:,} without a preferred text left out" if counts["left_out"] else ""
     return say(
         f"{counts['rows']:,} preferences{dropped}; read both cards, and choose a licence. To send them:\n"
         f"  hf upload OWNER/NAME {output / MODEL}\n"

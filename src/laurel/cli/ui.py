@@ -86,7 +86,7 @@ def _route(experiment: str) -> str:
     try:
         found = _prepare(experiment)
     except fails_with as error:
-        sys.stderr.write(f"laurel: the view of arms could not be made {explained(error)}.\n")
+        sys.stderr.write(f"laurel: the comparison view could not be created {explained(error)}.\n")
         return ""
     if found is None:
         return ""

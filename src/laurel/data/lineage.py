@@ -73,8 +73,8 @@ def check_adapter(path: Path, manifest: Mapping[str, Any], env_id: str, kwargs: 
     """Raise DataError for steps or captions of another version of the environment's adapter, which would be misread."""
     if (made := manifest.get("adapter")) is not None and made != (now := words_of(env_id, kwargs)):
         raise DataError(
-            f"{path}: was made with {made}, but the adapter of {env_id} is {now} now, whose captions differ. Run "
-            "laurel collect again, and what follows it."
+            f"{path}: was made with the adapter {made}, but {env_id} now has {now}, whose captions differ. Run "
+            "laurel collect and the later stages again."
         )
 
 

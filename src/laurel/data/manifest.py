@@ -55,7 +55,7 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
         raise DataError(f"{path}: no such directory. Run laurel run or {command} first.")
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or not manifest.keys() >= NEEDED or not _is_sound(manifest):
-        raise DataError(f"{path / MANIFEST}: not a manifest of Laurel's. Run {command} again.")
+        raise DataError(f"{path / MANIFEST}: not a Laurel manifest. Run {command} again.")
     if stage is not None and manifest["stage"] != stage:
         raise DataError(f'{path}: holds the output of "{manifest["stage"]}", but that of "{stage}" is needed.')
     return manifest | _run_facts(path, manifest["digest"])
@@ -69,7 +69,7 @@ def _run_facts(path: Path, digest: str) -> dict[str, Any]:
         run = None
     if not isinstance(run, dict) or (run.get("digest") == digest and not _has_types(run, RUN_TYPES)):
         raise DataError(
-            f"{path / RUN}: not the record of a run of Laurel's. Remove it: only the run's duration, its cost and its "
+            f"{path / RUN}: not a run record of Laurel. Remove it: only the run's duration, its cost and its "
             "link to MLflow are lost."
         )
     return {

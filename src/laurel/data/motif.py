@@ -50,7 +50,7 @@ def read_motif(path: Path) -> PreferenceRows:
     if (root / BESIDE).is_file() and codes_file.stem == OWN:  # it is about Laurel's labels, not another annotator's
         beside = read_beside(root / BESIDE, [root / MESSAGES, codes_file])
         if len(beside) != len(codes):
-            raise DataError(f"{root / BESIDE}: belongs to other pairs than {codes_file} holds. Remove it.")
+            raise DataError(f"{root / BESIDE}: belongs to pairs other than those in {codes_file}. Remove it.")
     rows = []
     for number, code in enumerate(codes.tolist()):
         if code not in CODES:
@@ -90,7 +90,7 @@ def write_motif(rows: PreferenceRows, path: Path) -> None:
             messages[number, side, 0, : len(encoded)] = list(encoded)
         codes[number] = 3 if row.p_first is None else 2 if row.p_first == 0.5 else 0 if row.p_first > 0.5 else 1
     if path.exists() and not is_motif(path) and (not path.is_dir() or any(path.iterdir())):
-        raise DataError(f"{path}: exists, and holds no arrays of Motif's that could be replaced.")
+        raise DataError(f"{path}: exists, but contains no Motif arrays to replace.")
     with written_whole(path) as partial:
         (partial / MESSAGES).parent.mkdir(parents=True, exist_ok=True)
         (partial / PREFERENCE).mkdir(exist_ok=True)

@@ -35,7 +35,7 @@ def check_replaceable(output: Path, stage: str) -> None:
     if found is not None and found != stage:
         raise would_be_lost(output, found)
     if not (output / MANIFEST).is_file() and any(file.name != LIVE_PAGE for file in output.iterdir()):
-        raise DataError(f"{output}: holds files that are not Laurel's. Choose another --output, or empty it first.")
+        raise DataError(f"{output}: holds files that Laurel did not write. Choose another --output, or empty it first.")
 
 
 def would_be_lost(output: Path, stage: str) -> DataError:

@@ -75,7 +75,7 @@ def _gathered(path: Path, numbered: _Numbered, word: str) -> PreferenceRows:
                 raise DataError(f"{path}: {word} {number}, column {error.column}: {error.says}.") from None
             others |= dict.fromkeys(columns)
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not text in UTF-8 (from byte {error.start} of a part on).") from None
+        raise DataError(f"{path}: is not text in UTF-8 (invalid at byte {error.start} of a block).") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     if layout is None:

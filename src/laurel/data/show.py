@@ -209,7 +209,7 @@ def _reward_lines(file: pq.ParquetFile) -> list[str]:
     if len(rows) <= 2 * CAPTIONS:
         return _table(columns, rows)
     shown = _table(columns, rows[:CAPTIONS] + rows[-CAPTIONS:])
-    middle = f"  and {len(rows) - 2 * CAPTIONS:,} between"
+    middle = f"  ... {len(rows) - 2 * CAPTIONS:,} more"
     return [*shown[: -CAPTIONS or None], middle, *shown[-CAPTIONS:]]
 
 

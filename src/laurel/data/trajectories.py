@@ -324,7 +324,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
     with opened(shard, None, STAGE) as file:
         content = (file.schema_arrow.metadata or {}).get(METADATA)
     if content is None:
-        raise DataError(f"{shard}: has no metadata of Laurel's. Run laurel {STAGE} again.")
+        raise DataError(f"{shard}: has no Laurel metadata. Run laurel {STAGE} again.")
     return json.loads(content)
 
 

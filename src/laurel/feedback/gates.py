@@ -180,17 +180,17 @@ def _undecided(found: Mapping[str, Any], advice: Advice) -> str:
     """Describe an annotator that preferred neither success at the task nor another outcome."""
     if not found["questions"]:
         return (
-            "No question whether success at the task is better than another outcome was asked. Raise annotate.budget, "
-            "if it was spent."
+            "The annotator was not asked whether success at the task is better than another outcome. If the budget was "
+            "spent, raise annotate.budget."
         )
     if found.get("failed") == found["questions"]:
         return (
-            f"None of the {found['questions']} questions whether success at the task is better than another outcome "
-            f"got an answer that can be read. Try {advice.asking}."
+            f"None of the {found['questions']} questions about success at the task against another outcome got an "
+            f"answer that can be read. Try {advice.asking}."
         )
     finding = (
-        f"The annotator preferred neither text in any of {found['questions']} questions whether success at the task "
-        f"is better than another outcome"
+        f"The annotator preferred neither text in any of {found['questions']} questions about success at the task "
+        "against another outcome"
     )
     if not found["sided"]:
         return f"{finding}. Try {advice.ties}."

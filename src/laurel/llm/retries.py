@@ -231,13 +231,13 @@ class Breaker:
         self._in_a_row += 1
         if self._in_a_row >= self.EXHAUSTED and too_many:
             raise RefusedError(
-                f"{self._endpoint} refuses requests by its limits: {self._in_a_row} in a row were given up, the last "
-                f"{failure.reason}. Answers received so far are kept. Set annotate.openai.requests_per_minute or "
+                f"{self._endpoint} rejects requests because of its rate limits: {self._in_a_row} in a row failed, the "
+                f"last {failure.reason}. Answers received so far are kept. Set annotate.openai.requests_per_minute or "
                 "tokens_per_minute to what it allows, or wait, and run the same command again."
             )
         if self._in_a_row >= self.EXHAUSTED:
             raise RefusedError(
-                f"{self._endpoint} does not answer: {self._in_a_row} requests in a row were given up, the last "
+                f"{self._endpoint} does not answer: {self._in_a_row} requests in a row failed, the last "
                 f"{failure.reason}. Answers received so far are kept; run the same command again when it is back"
                 + ("." if self._answered or self._takes_them else ", or see annotate.openai.base_url.")
             )

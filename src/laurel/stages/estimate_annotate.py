@@ -49,7 +49,7 @@ def run(params: Params, captions: Path) -> str:
         known, notes = _known(params.seed, asking, adapter, texts, sets)
         questions = [*known * sets, *_drawn(params.seed, asking, segments, sets)]
         if sets > 1:
-            notes = [f"The figures are of all {sets} label sets together.", *notes]
+            notes = [f"The figures are totals over all {sets} label sets.", *notes]
         blocks.add(asking, questions, f"judge {judge}" if judges != [MAIN] else "", notes)
     return blocks.text(params.annotate)
 
@@ -92,12 +92,12 @@ def _known(
     if asking.probe.min_score is not None and has_probe(adapter.env_id):
         probe = load_probe(adapter.env_id).asked
         questions += probe
-        notes.append(f"{len(probe)} of the pairs{each} are the probe's, asked first and in both orders.")
+        notes.append(f"{len(probe)} of the pairs{each} belong to the probe, which comes first and asks in both orders.")
     success, why_not = questions_about_success(seed, asking, adapter, captions)
     if success:
         questions += [one.question for one in success]
         notes.append(
-            f"{len(success)} of the pairs{each} ask first whether success at the task is better than another outcome."
+            f"{len(success)} of the pairs{each}, judged first, compare success at the task with another outcome."
         )
     return questions, [*notes, *([why_not] if why_not else [])]
 
@@ -130,7 +130,7 @@ class _Blocks:
             own = [*([heading] if heading else []), *(notes if number == 0 else [])]
             if alone is not None and found is not None:
                 if shared := found.answered - alone.answered:
-                    own.append(f"{shared:,} of the questions are asked above, too, and count as answered.")
+                    own.append(f"{shared:,} of the questions are also counted above, so they count as answered here.")
                 asked |= found.to_ask
             self._blocks.append((own, found or nothing))
 

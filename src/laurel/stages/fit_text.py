@@ -75,7 +75,7 @@ def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str],
     tied = f", {quality['ties']:,} of them ties" if trained is None and quality["ties"] else ""
     lines.append(("learned from", f"{counted(quality['pairs'] if trained is None else trained, 'pair')}{tied}"))
     if quality["contradicted"]:
-        others = f"{counted(quality['contradicted'], 'pair')} whose two texts are also ranked the other way"
+        others = f"{counted(quality['contradicted'], 'pair')} that are also labelled in the opposite order"
         lines.append(("contradicted", others))
     if quality["heldout_agreement"] is None:
         lines.append(("held out", "nothing: too few pairs with a preference, or all of them share their texts"))

@@ -240,7 +240,8 @@ def _notes_on_steps(trained: Sequence[_Trained]) -> list[str]:
             taken.setdefault((agent.sb3.algorithm, agent.steps, steps), []).append(one.arm.name)
     return [
         f"Agents of {', '.join(dict.fromkeys(names))} took {steps:,} environment steps each, not {wanted:,}: "
-        f"{algorithm} learns from whole rollouts. Lower agent.sb3.kwargs.n_steps or agent.sb3.n_envs for shorter ones."
+        f"{algorithm} learns from complete rollouts. For shorter ones, lower agent.sb3.kwargs.n_steps or "
+        "agent.sb3.n_envs."
         for (algorithm, wanted, steps), names in taken.items()
     ]
 

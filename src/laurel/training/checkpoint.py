@@ -141,7 +141,7 @@ def checked_state(directory: Path) -> dict[str, Any]:
         if not is_as_written(directory, state) or not is_as_written(directory, config):
             raise ValueError("a file was changed since")
         if not isinstance(state["finished"], bool):
-            raise ValueError(f"{STATE} does not tell whether training is finished")
+            raise ValueError(f"{STATE} does not say whether training is finished")
         read_rows(directory)
         run = read_run(directory)
         if not isinstance(run["seconds"], int | float) or not isinstance(run["wall"][0], int | float):

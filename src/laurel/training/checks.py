@@ -84,8 +84,8 @@ def notes_on_actions(arms: Iterable[Arm], adapter: EnvAdapter) -> list[str]:
     if ends is None:
         return []
     return [
-        f"Agents of {', '.join(trained)} hardly try most actions: these go {ends}, but policies begin as Gaussians "
-        "with a mean of 0 and a deviation of 1, clipped to these bounds. Rescale the actions to [-1, 1] in the "
+        f"Agents of {', '.join(trained)} hardly try most actions: their range is {ends}, but policies start as "
+        "Gaussians with mean 0 and standard deviation 1, clipped to it. Rescale the actions to [-1, 1] in the "
         "environment (gymnasium.wrappers.RescaleAction), or set agent.engine to sb3, whose SAC does so itself."
     ]
 

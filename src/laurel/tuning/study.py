@@ -108,12 +108,12 @@ class Study:
         names = [list(about["space"]) if "space" in about else [] for about in (then, now)]
         if set(names[0]) != set(names[1]):
             was, is_ = (", ".join(sorted(some)) for some in names)
-            raise DataError(f"{name} was begun with a search of {was}, but it is one of {is_}. {again}")
+            raise DataError(f"{name} was started with a search of {was}, but now it is one of {is_}. {again}")
         before, after = flatten(then), flatten(now)
         for key in dict.fromkeys((*before, *after)):
             if before.get(key) != after.get(key):
                 was, is_ = json.dumps(before.get(key)), json.dumps(after.get(key))
-                raise DataError(f"{name} was begun with {key} {was}, but it is {is_}. {again}")
+                raise DataError(f"{name} was started with {key} {was}, but now it is {is_}. {again}")
 
     def put_back(self) -> None:
         """Mark abandoned trials as failed, and queue their candidates to be tried again."""

@@ -25,8 +25,8 @@ class SubgoalAlgorithm(Algorithm[SubgoalParams]):
         discrete_actions(adapter.action_space, self.settings.algorithm)
         if not isinstance(adapter, MiniGridAdapter):
             raise EnvError(
-                f"agent.algorithm is subgoals, which are those of MiniGrid, and {adapter.env_id} is not one of its "
-                "tasks. Choose one of them (env.id), or another algorithm."
+                f"agent.algorithm is subgoals, but subgoals exist only in MiniGrid's tasks, and {adapter.env_id} is "
+                "not one of them. Choose a MiniGrid task (env.id), or another algorithm."
             )
 
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:

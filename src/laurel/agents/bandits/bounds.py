@@ -31,7 +31,7 @@ class Cheater(Agent):
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         """Return the best arms; raises EnvError where the environment's info does not name them."""
         if info is None or "best_arm" not in info:
-            raise EnvError('The cheater needs info["best_arm"], which this environment does not give.')
+            raise EnvError('The cheater needs info["best_arm"], which this environment does not provide.')
         best: IntArray = info["best_arm"]
         return best
 

@@ -156,7 +156,7 @@ class LanguageModelLearner(Learner):
             )
         for t, (action, written) in enumerate(zip(sampled.action, sampled.written, strict=True)):
             if [one is None for one in written] != envs.ended.tolist():
-                raise DataError("Episodes end elsewhere than where proposals were sampled. Use the same packages.")
+                raise DataError("Episodes end at other steps than when proposals were sampled. Use the same packages.")
             part.record(t, action.astype(np.int64), envs.step(action.astype(np.int64)))
         part.written.extend(sampled.written)
 

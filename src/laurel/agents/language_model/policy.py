@@ -70,8 +70,8 @@ class LanguageModelPolicy(PolicyNetwork):
         local = _tiny(words) if model == TINY else load_causal(model, dtype=dtype)
         if model != TINY and revision not in (None, local.identity.revision):
             raise DataError(
-                f"The agent was trained on other weights of {model} ({revision}) than are here "
-                f"({local.identity.revision}). Restore those weights, or train it again."
+                f"The agent was trained on the weights {revision} of {model}, but those installed here are "
+                f"{local.identity.revision}. Restore the former, or train the agent again."
             )
         self.revision = None if model == TINY else local.identity.revision
         local.model.requires_grad_(rank == 0)

@@ -94,7 +94,7 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
         if key not in known or key == "self":
             allowed = sorted(set(known) - set(RESERVED) - {"self"})
             raise ParamsError(
-                f"agent.sb3.kwargs: {name} takes no {key}, but {', '.join(allowed)}.{closest(key, allowed)}"
+                f"agent.sb3.kwargs: {name} has no argument {key}.{closest(key, allowed)} Allowed: {', '.join(allowed)}."
             )
         if key == "train_freq" and isinstance(value, list):
             _check_frequency(value, settings.n_envs)
@@ -113,7 +113,7 @@ def _check_space(name: str, space: gym.Space[Any]) -> None:
     if kind not in kinds:
         fit = [other for other in sorted(ALGORITHMS) if kind in ALGORITHMS[other][1]]
         needed = f"{' and '.join(kinds)} spaces"
-        hint = f" {', '.join(fit)} act there." if fit else ""
+        hint = f" {', '.join(fit)} support it." if fit else ""
     elif len(space.shape or ()) > 1:
         needed, hint = "spaces of one dimension", ""
     elif isinstance(space, gym.spaces.Box) and not space.is_bounded():
@@ -123,7 +123,7 @@ def _check_space(name: str, space: gym.Space[Any]) -> None:
     else:
         return
     raise ParamsError(
-        f"agent.sb3.algorithm: {name} acts in {needed}, but the environment's is {space}."
+        f"agent.sb3.algorithm: {name} needs {needed}, but the environment's action space is {space}."
         f"{hint or ' Wrap the environment so that it has one of these.'}"
     )
 

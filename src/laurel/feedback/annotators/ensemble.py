@@ -177,7 +177,7 @@ class EnsembleAnnotator:
                     yield judgement
             except UnreadableError as error:
                 self._unreadable.add(number)
-                tell(f"{self.names[number]} is not asked any more. {error}")
+                tell(f"{self.names[number]} is no longer asked. {error}")
         for _ in range(done, total):
             yield Judgement("parse_failed", None, 0)
 
