@@ -1,4 +1,4 @@
-"""Actors: one that is a class with options, one that is a rule in words, to collect, to watch and to compare with.
+"""Two actors, a class with options and a rule about the state's text: to collect with, to watch and to compare with.
 
 `collect: {policies: [{kind: cautious, options: {stop: 12}}]}`, `laurel play cautious`, or an arm that is not trained:
 `arms: {cautious: {reward: null, agent: cautious}}`.
@@ -24,7 +24,7 @@ class Cautious(Actor):
 
 
 def reader(adapter):
-    """Take a card with ten to nineteen, by what the state reads like."""
+    """Take a card with ten to nineteen, as the state's text says."""
     return Rule(lambda text: int("You have 1" in text), of="text")
 
 

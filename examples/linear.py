@@ -55,7 +55,7 @@ class LinearPolicy(PolicyNetwork):
 
 
 class LinearLearner(Collecting):
-    """Takes one step after each rollout."""
+    """Takes one gradient step after each rollout."""
 
     name = "linear"
 

@@ -1,4 +1,4 @@
-"""An adapter for an environment that Gymnasium has already: `env: {id: Pendulum-v1}`."""
+"""An adapter for an environment that Gymnasium already has: `env: {id: Pendulum-v1}`."""
 
 from laurel.envs import EnvAdapter, Transition
 
