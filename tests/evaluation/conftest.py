@@ -97,7 +97,7 @@ def content(tables, vocabulary, folder, tmp_path_factory):
     return ReportContent(
         title="MiniGrid-DoorKey-8x8-v0",
         description="A door & a key.",
-        made=["Laurel 1.2", "commit abc of 2026-01-02", "A <CPU>, AVX2"],
+        provenance=["Laurel 1.2", "commit abc of 2026-01-02", "A <CPU>, AVX2"],
         metrics=metrics,
         figures=figures,
         notes=["EnvPool <was> left out."],

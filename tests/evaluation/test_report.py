@@ -88,7 +88,7 @@ def test_a_reward_learned_during_training_is_said_to_be_one_agents(words_only):
 
 def test_labelled_pairs_can_be_judged_by_a_person(words_only):
     page = Page(render(words_only))
-    assert "2 labelled pairs, with what was answered" in page.text
+    assert "2 labelled pairs, with their answers" in page.text
     assert "one is better at odds with the reference depends on the order 1 is better, 75% sure" in page.text
     assert (
         "You <b>win</b>. You lose. Reference: the environment's progress: 2 is better. 1 shown first → 1" in page.text
@@ -313,7 +313,7 @@ def test_every_arm_has_its_film(words_only, tmp_path):
 def test_run_specific_details_have_a_separate_page():
     facts = RunFacts(
         title="X-v0",
-        made=["2026-01-02", "commit abc", "A CPU, 2 cores"],
+        provenance=["2026-01-02", "commit abc", "A CPU, 2 cores"],
         stage_seconds={"collect": 3.2, "train-agents": 75.0},
         usage={
             "annotate": {"calls": 2000, "cost_usd": None, "members.1.calls": 1200, "members.1.cost_usd": 0.25},
@@ -346,13 +346,13 @@ def test_each_dot_is_labelled_with_its_seed(content) -> None:
 
 def test_how_to_reproduce_and_how_to_cite(words_only) -> None:
     known = dataclasses.replace(
-        words_only, data={"captions": "abcdef0123456789"}, made=["Laurel 1.2", "commit abc", "cpu"]
+        words_only, data={"captions": "abcdef0123456789"}, provenance=["Laurel 1.2", "commit abc", "cpu"]
     )
     text = Page(render(known)).text
     assert "Install Laurel 1.2, commit abc, with" in text
     assert "captions abcdef012345 ." in text
     assert "note = {MiniGrid-DoorKey-8x8-v0, commit abc}" in text
-    text = Page(render(dataclasses.replace(known, made=["Laurel 1.2", "cpu"]))).text
+    text = Page(render(dataclasses.replace(known, provenance=["Laurel 1.2", "cpu"]))).text
     assert "Install Laurel 1.2, with" in text, "an installed Laurel knows no commit"
     assert "note = {MiniGrid-DoorKey-8x8-v0}" in text
 
@@ -374,7 +374,7 @@ def test_paths_and_what_models_were_asked_have_tables(words_only):
     text = Page(render(dataclasses.replace(words_only, metrics=metrics))).text
     assert re.search(r"extrinsic\s+2\s+60\s+95%\s+0\.25\s+5%\s+-", text)
     assert re.search(r"preference\s+tiny\s+111\s+180\s+95\.0%\s+4\.80", text)
-    assert "episodes of an arm's agents were played; where an episode has ended, nothing is asked." in text
+    assert "episodes of an arm's agents; nothing is asked once an episode has ended." in text
     assert re.search(r"extrinsic +2 +60 +95% +0\.25", summary.table(metrics))
     bare = Page(render(words_only)).text
     assert "Paths before and after" not in bare

@@ -20,9 +20,9 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 def ordered(arms: Iterable[ArmInfo]) -> tuple[ArmInfo, ...]:
     """Sort arms for display: by group, keeping the given order within a group."""
-    given = tuple(arms)
-    groups = groups_of(given)
-    return tuple(sorted(given, key=lambda arm: GROUPS.index(groups[arm.name])))
+    all_arms = tuple(arms)
+    groups = groups_of(all_arms)
+    return tuple(sorted(all_arms, key=lambda arm: GROUPS.index(groups[arm.name])))
 
 
 def main_of(arms: Iterable[ArmInfo]) -> ArmInfo | None:
@@ -69,8 +69,8 @@ def arms_of(metrics: Mapping[str, Any]) -> tuple[ArmInfo, ...]:
 
 def described(arm: ArmInfo) -> dict[str, Any]:
     """Return an arm's entries of metrics.json besides its results."""
-    own = {DRAWS_TASKS: True} if arm.draws_tasks else {}
-    return {"role": arm.role, "label": arm.label, "rewards": list(arm.rewards), **own}
+    flags = {DRAWS_TASKS: True} if arm.draws_tasks else {}
+    return {"role": arm.role, "label": arm.label, "rewards": list(arm.rewards), **flags}
 
 
 def draws_tasks(entry: Mapping[str, Any]) -> bool:

@@ -25,18 +25,18 @@ def compare_arms(scores: Scores, arms: Sequence[ArmInfo]) -> dict[str, dict[str,
         arm -> other arm -> measure -> result of `compare`, with `p_holm`: its p-value adjusted by Holm's method for the
         number of comparisons with a p-value.
     """
-    found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    comparisons: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     alone = {arm.name for arm in arms if arm.draws_tasks}
     for arm, over in comparisons_of(arms):
-        found.setdefault(arm, {})[over] = {
+        comparisons.setdefault(arm, {})[over] = {
             measure: compare(of_arms[arm], of_arms[over])
             for measure, of_arms in scores.items()
             if arm in of_arms and over in of_arms and not (measure == "area" and alone & {arm, over})
         }
-    entries = [entry for overs in found.values() for measures in overs.values() for entry in measures.values()]
+    entries = [entry for overs in comparisons.values() for measures in overs.values() for entry in measures.values()]
     for entry, adjusted in zip(entries, holm([entry["p"] for entry in entries]), strict=True):
         entry["p_holm"] = adjusted
-    return found
+    return comparisons
 
 
 def compare(ours: DoubleArray, theirs: DoubleArray) -> dict[str, Any]:

@@ -24,18 +24,19 @@ def read_calibration(agent: Path) -> Calibration | None:
 
 
 def critic_figure(critics: Mapping[str, Calibration]) -> Figure:
-    """Draw the values of states by their critics over those by dynamic programming, a panel an arm."""
+    """Draw the values of states by their critics over those by dynamic programming, a panel for each arm."""
     across = min(_ACROSS, len(critics))
     down = -(-len(critics) // across)
     with drawing(max(3.2, 2.5 * across), 3.0 * down) as figure:
         panels = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).reshape(-1)
-        for axes, (arm, found) in zip(panels, critics.items(), strict=False):
-            ends = [found.values.min(), found.values.max()]
+        for axes, (arm, calibration) in zip(panels, critics.items(), strict=False):
+            ends = [calibration.values.min(), calibration.values.max()]
             axes.plot(ends, ends, color="#9aa0a8", lw=1.0, ls=(0, (3, 2)))
-            axes.scatter(found.values, found.critic, s=14, color=POSITIVE, alpha=0.65, lw=0, zorder=3)
+            axes.scatter(calibration.values, calibration.critic, s=14, color=POSITIVE, alpha=0.65, lw=0, zorder=3)
             axes.set_title(arm.replace("_", " "), size=9.5)
             axes.set_xlabel(
-                f"by dynamic programming\nmean error {number(found.error)}, tau {number(found.rank)}", size=8
+                f"by dynamic programming\nmean error {number(calibration.error)}, tau {number(calibration.rank)}",
+                size=8,
             )
         panels[0].set_ylabel("by the critic")
         for axes in panels[len(critics) :]:

@@ -149,11 +149,11 @@ def tied_pairs(a: DoubleArray, b: DoubleArray) -> float | None:
 def matrix(values: Mapping[str, DoubleArray], distance: Callable[[DoubleArray, DoubleArray], float | None]) -> Matrix:
     """Return the distance of each value to those after it."""
     names = list(values)
-    found: Matrix = {}
+    distance_to: Matrix = {}
     for place, name in enumerate(names[:-1]):
         row = {other: distance(values[name], values[other]) for other in names[place + 1 :]}
-        found[name] = {other: None if one is None else round(one, DIGITS) + 0.0 for other, one in row.items()}
-    return found
+        distance_to[name] = {other: None if one is None else round(one, DIGITS) + 0.0 for other, one in row.items()}
+    return distance_to
 
 
 def distances(
@@ -186,18 +186,18 @@ def distances(
             shaped[name] = alone
         except LaurelError as error:
             notes.append(f"The reward {name} has no distance from others: {error}")
-    whole = finished(steps, episode)
-    if whole.any():
-        totals = {name: paid[whole] for name, paid in totals.items()}
+    completed = finished(steps, episode)
+    if completed.any():
+        totals = {name: paid[completed] for name, paid in totals.items()}
     else:
         notes.append(
             "Collection ended before any of the compared episodes did, so rankings are compared on cut-off episodes."
         )
-    found = {
+    matrices = {
         "epic": matrix(shaped, pearson_distance),
         "rank": matrix(totals, partial(rank_distance, least=LEAST_DIFFERENT)),
     }
-    return {**found, "tied": matrix(totals, tied_pairs)}, notes
+    return {**matrices, "tied": matrix(totals, tied_pairs)}, notes
 
 
 class _CaptionedOnce(Captioner):
@@ -261,7 +261,7 @@ def _paid(
     return np.where(raw > UNPAID, raw, reward.threshold).astype(np.float64)
 
 
-def table(found: Matrix) -> list[tuple[str, list[float | None]]]:
+def table(matrix: Matrix) -> list[tuple[str, list[float | None]]]:
     """Return a row for each reward, with its distances from those before it."""
-    names = list(dict.fromkeys([*found, *(other for row in found.values() for other in row)]))
-    return [(name, [found[before][name] for before in names[:place]]) for place, name in enumerate(names)]
+    names = list(dict.fromkeys([*matrix, *(other for row in matrix.values() for other in row)]))
+    return [(name, [matrix[before][name] for before in names[:place]]) for place, name in enumerate(names)]

@@ -31,11 +31,11 @@ def divergence_curve(curves: pd.DataFrame, arms: Sequence[ArmInfo]) -> Figure:
         titles = ("Pay of a completion (its arm's reward)", "Return (the environment's own reward)")
         for axes, column, title in zip(panels, ("shaped_reward", "return_mean"), titles, strict=True):
             for info in ordered(arms):
-                own = curves[curves["arm"] == info.name]
-                own = own.groupby("env_steps")[["reference_kl", column]].mean().dropna()
-                if own.empty:
+                curve = curves[curves["arm"] == info.name]
+                curve = curve.groupby("env_steps")[["reference_kl", column]].mean().dropna()
+                if curve.empty:
                     continue
-                smooth = own.rolling(WINDOW, min_periods=1).mean()
+                smooth = curve.rolling(WINDOW, min_periods=1).mean()
                 x, look = smooth["reference_kl"].clip(lower=0) ** 0.5, looks[info.name]
                 (line,) = axes.plot(x, smooth[column], **look.line, zorder=look.order)
                 line.set_gid(mark(info.name, "line"))

@@ -90,9 +90,9 @@ Table = tuple[list[str], list[list[str]]]
 """Heads and rows; the first column is text, the others are numbers."""
 
 
-def aligned(found: Table) -> str:
+def aligned(table: Table) -> str:
     """Lay a table out as plain text; the first column to the left, the others to the right."""
-    heads, rows = found
+    heads, rows = table
     widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
     lines = [
         "  ".join(

@@ -102,14 +102,14 @@ def periods(curves: pd.DataFrame, low: float, high: float) -> tuple[str, list[Pe
     """
     has_success = bool(curves["success_rate"].notna().any())
     column, span = ("success_rate", 1.0) if has_success else ("return_mean", high - low)
-    found = []
+    hacked_periods = []
     for seed, curve in curves.groupby("seed", sort=True):
         paid = curve["shaped_reward"] * curve["length_mean"]
         known = curve.assign(paid=paid)[paid.notna() & curve[column].notna()]
         if len(known) >= PARTS and span > 0:
             period = _worst(int(str(seed)), known, column, span)
-            found += [period] if period else []
-    return "success" if has_success else "return", found
+            hacked_periods += [period] if period else []
+    return "success" if has_success else "return", hacked_periods
 
 
 def _worst(seed: int, curve: pd.DataFrame, column: str, span: float) -> Period | None:
@@ -173,15 +173,15 @@ def hacked(curves: pd.DataFrame, arms: Sequence[str], agents: Path, bounds: tupl
             episode is an artefact of where the episode ends, and cannot be earned.
         bounds: the lowest and the highest return of the run.
     """
-    found = []
+    suspects = []
     for arm in arms:
-        own = curves[curves["arm"] == arm]
-        n = own["seed"].nunique()
-        measure, flagged = periods(own, *bounds) if n else ("", [])
+        arm_curves = curves[curves["arm"] == arm]
+        n = arm_curves["seed"].nunique()
+        measure, flagged = periods(arm_curves, *bounds) if n else ("", [])
         if flagged and len(flagged) >= LEAST_AGENTS * n:
             places = [agents / arm / seed_folder(period.seed) for period in flagged]
-            found.append(Hacked(arm, measure, flagged, n, earners(places)))
-    return found
+            suspects.append(Hacked(arm, measure, flagged, n, earners(places)))
+    return suspects
 
 
 def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, float]) -> list[str]:

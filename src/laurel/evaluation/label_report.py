@@ -85,12 +85,12 @@ def usage_by_annotator(
     Args:
         usage: of all; keys such as `members.0.calls` are of a member.
     """
-    found = [("", used(usage))]
+    by_annotator = [("", used(usage))]
     for number, name in enumerate(annotators):
         start = f"members.{number}."
-        own = {key.removeprefix(start): amount for key, amount in usage.items() if key.startswith(start)}
-        found.append((name, used(own)))
-    return [(name, amounts) for name, amounts in found if amounts]
+        amounts_of_one = {key.removeprefix(start): amount for key, amount in usage.items() if key.startswith(start)}
+        by_annotator.append((name, used(amounts_of_one)))
+    return [(name, amounts) for name, amounts in by_annotator if amounts]
 
 
 def used(usage: Mapping[str, float | None]) -> list[tuple[str, str]]:
@@ -158,4 +158,4 @@ def calibrations(annotation: Mapping[str, Any]) -> dict[str, Sequence[Mapping[st
     Pairs that were chosen because their labels were uncertain are left out: they are not representative.
     """
     known = {name: annotation[name] for name in ("gold", "oracle") if name in annotation}
-    return {name: found["calibration"] for name, found in known.items() if "calibration" in found}
+    return {name: agreement["calibration"] for name, agreement in known.items() if "calibration" in agreement}

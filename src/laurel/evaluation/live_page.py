@@ -50,7 +50,7 @@ class Live:
 
 
 def curve_figures(live: Live, curves: pd.DataFrame) -> list[Markup]:
-    """Draw the learning curves so far; an update of an agent a row, as `evaluate` gathers them."""
+    """Draw the learning curves so far; one row per update of an agent, as `evaluate` gathers them."""
     places = {info.name: place for place, info in enumerate(live.arms)}
     return [
         inline(name, svg(learning_curves(curves, column, live.arms, draws=DRAWS)), places)
@@ -64,7 +64,7 @@ def render_live(live: Live, curves: pd.DataFrame, figures: Sequence[Markup]) -> 
 
     Args:
         live: how far training is.
-        curves: an update of an agent a row: arm, seed and the columns of CURVE_SCHEMA.
+        curves: one row per update of an agent: arm, seed and the columns of CURVE_SCHEMA.
     """
     environment = Environment(loader=PackageLoader("laurel.evaluation"), autoescape=True, undefined=StrictUndefined)
     environment.filters.update(number=number, steps=steps, words=key_in_words)

@@ -111,8 +111,8 @@ def paths_of(env: EnvParams, adapter: EnvAdapter, actor: Actor, seed: int) -> li
         if over.all():
             break
     arrived = [bool(ended) and _letter(first, one[-1]) == GOAL for one, ended in zip(squares, over, strict=True)]
-    found = zip(map(_without_repeats, squares), taken.tolist(), arrived, shortest, strict=True)
-    return [Walk(*one) for one in found]
+    columns = zip(map(_without_repeats, squares), taken.tolist(), arrived, shortest, strict=True)
+    return [Walk(*column) for column in columns]
 
 
 def _square(world: GridWorld, state: int) -> Square:

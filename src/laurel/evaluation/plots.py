@@ -102,7 +102,7 @@ def learning_curves(
     them out, and the report shows them on request.
 
     Args:
-        curves: an update of a training run a row.
+        curves: one row per update of a training run.
         column: `success_rate` or `return_mean`.
         levels: arms that did not train -> their level, drawn as a horizontal line.
         draws: of the intervals.
@@ -208,8 +208,8 @@ def forest(
 ) -> Figure:
     """Draw every seed of each arm as a dot, above their mean with its 95% interval."""
     shown, looks = [info.name for info in infos], styles(infos)
-    found = main_of(infos)
-    main = found.name if found else None
+    main_info = main_of(infos)
+    main = main_info.name if main_info else None
     scores = seed_scores(results).merge(areas(curves), on=["arm", "seed"], how="left")
     measures = [("success", "Success rate"), ("return", "Return"), ("area", "Return while training")]
     measures = [(key, title) for key, title in measures if any(arms[arm][key] for arm in shown)]
@@ -305,9 +305,9 @@ def calibration_curve(
 def reward_scatter(results: pd.DataFrame, infos: Sequence[ArmInfo]) -> Figure:
     """Draw learned reward against true return, a panel for each arm, with the other arms in grey behind."""
     known = results[results["shaped_reward"].notna()].astype({"shaped_reward": "float64"})
-    played, looks, found = set(known["arm"]), styles(infos), main_of(infos)
+    played, looks, main_info = set(known["arm"]), styles(infos), main_of(infos)
     arms = [info.name for info in ordered(infos) if info.name in played]
-    main = found.name if found else None
+    main = main_info.name if main_info else None
     across = min(4, len(arms))
     down = -(-len(arms) // across)
     thinned = {arm: _thin(known[known["arm"] == arm]) for arm in arms}
@@ -352,8 +352,8 @@ def save(figure: Figure, directory: Path, name: str) -> str:
     Elements marked as `hidden` are left out of the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    whole = svg(figure)
-    (directory / f"{name}.svg").write_text(_HIDDEN.sub("", whole), encoding="utf-8")
+    markup = svg(figure)
+    (directory / f"{name}.svg").write_text(_HIDDEN.sub("", markup), encoding="utf-8")
     hidden = [artist for artist in figure.findobj(include_self=False) if "hidden" in str(artist.get_gid())]
     for artist in hidden:
         artist.set_visible(False)
@@ -361,7 +361,7 @@ def save(figure: Figure, directory: Path, name: str) -> str:
         figure.savefig(directory / f"{name}.png", dpi=200, facecolor="white")
     for artist in hidden:
         artist.set_visible(True)
-    return whole
+    return markup
 
 
 _HIDDEN = re.compile(r'(?m)^( *)<g id="[^"]* hidden">\n(?:.*\n)*?\1</g>\n')

@@ -88,7 +88,7 @@ class ReportContent:
     """The task in a sentence or two."""
     data: Mapping[str, str] = field(default_factory=dict)
     """Name of an input -> its digest."""
-    made: Sequence[str] = ()
+    provenance: Sequence[str] = ()
     """By what version, from which commit and on what machine the report was made, in a few words each."""
     figures: Mapping[str, str] = field(default_factory=dict)
     """Name -> figure of `plots.draw` as SVG."""
@@ -107,7 +107,7 @@ class ReportContent:
     animation_of: str = ""
     """The arm that the animation shows after training."""
     vocabulary: pd.DataFrame | None = None
-    """A caption a row: id, text, reward, spread, count (0: listed, never met)."""
+    """One row per caption: id, text, reward, spread, count (0: listed, never met)."""
     threshold: float | None = None
     """Reward above which a caption is paid for."""
     normalised: bool = True
@@ -163,7 +163,7 @@ def render(content: ReportContent) -> str:
         figures={name: inline(name, text, places) for name, text in content.figures.items() if name in _FIGURES},
         places=places,
         dark={color[1:]: instead for color, instead in DARK.items()},
-        portraits=[(one, _data_uri(one.file)) for one in content.portraits],
+        portraits=[(portrait, _data_uri(portrait.file)) for portrait in content.portraits],
         roles={info.name: f"{info.role}: {info.label}" for info in infos},
         heads=heads,
         compared=comparison_columns(content.metrics),
@@ -206,12 +206,12 @@ def render(content: ReportContent) -> str:
     )
 
 
-def _in_words(found: Headline, arms: Iterable[str]) -> Headline:
+def _in_words(headline: Headline, arms: Iterable[str]) -> Headline:
     """Return the headline with arms named in words."""
-    sentences = found.sentences
+    sentences = headline.sentences
     for arm in sorted(arms, key=len, reverse=True):  # a name may hold another
         sentences = tuple(sentence.replace(arm, key_in_words(arm)) for sentence in sentences)
-    return replace(found, sentences=sentences)
+    return replace(headline, sentences=sentences)
 
 
 def _facts(arms: Mapping[str, Mapping[str, Any]], algorithm: str | None) -> list[str]:
@@ -241,10 +241,10 @@ def _own_notes(content: ReportContent) -> list[str]:
     return notes
 
 
-def _distances(found: Mapping[str, Matrix]) -> dict[str, list[tuple[str, list[tuple[str, str | None]]]]]:
+def _distances(matrices: Mapping[str, Matrix]) -> dict[str, list[tuple[str, list[tuple[str, str | None]]]]]:
     """Return the tables of distances: for each reward the distances in words, and of rankings the share that ties."""
-    tied = {"rank": dict(table(found.get("tied", {})))}  # empty in reports of earlier versions
-    tables = {name: table(found[name]) for name in ("epic", "rank") if found.get(name)}
+    tied = {"rank": dict(table(matrices.get("tied", {})))}  # empty in reports of earlier versions
+    tables = {name: table(matrices[name]) for name in ("epic", "rank") if matrices.get(name)}
     return {
         name: [
             (reward, [(number(one), None if tie is None else f"{tie:.0%}") for one, tie in zip_longest(values, ties)])

@@ -18,7 +18,7 @@ class RunFacts:
 
     title: str
     """The environment's id."""
-    made: Sequence[str] = ()
+    provenance: Sequence[str] = ()
     """When, from which commit and on what machine the report was made, in a few words each."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """Stage -> seconds that it took, in the order of the stages; stages without a known time are left out."""
@@ -55,9 +55,9 @@ def in_words(value: float) -> str:
     """
     if value < 10:
         return f"{value:.1f} s"
-    whole = round(value)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    seconds = round(value)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min"

@@ -39,7 +39,7 @@ def judges(annotation: Mapping[str, Any]) -> SideBySide | None:
     by_judge: dict[str, list[Mapping[str, Any]]] = {}
     for one in sets:
         by_judge.setdefault(f"{one['judge']}: {one.get('annotator', NONE)}", []).append(one)
-    return _table({name: _measured(own) for name, own in by_judge.items()})
+    return _table({name: _measured(quality) for name, quality in by_judge.items()})
 
 
 def learned_rewards(reward: Mapping[str, Any]) -> SideBySide | None:
@@ -47,7 +47,7 @@ def learned_rewards(reward: Mapping[str, Any]) -> SideBySide | None:
     by_name: dict[str, list[Mapping[str, str]]] = {}
     for one in reward.get("by", ()):
         by_name.setdefault(one["reward"], []).append(one)
-    return _table({name: _flattened(own) for name, own in by_name.items()})
+    return _table({name: _flattened(quality) for name, quality in by_name.items()})
 
 
 def _table(columns: Mapping[str, Mapping[str, Cell]]) -> SideBySide | None:
@@ -58,12 +58,12 @@ def _table(columns: Mapping[str, Mapping[str, Cell]]) -> SideBySide | None:
 
 def _measured(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
     """Return the figures of label sets: of a single one with its interval, of several their range."""
-    found: dict[str, list[Figure]] = {}
+    by_measure: dict[str, list[Figure]] = {}
     for one in sets:
         for figure in figures(one):
-            found.setdefault(figure.measure, []).append(figure)
+            by_measure.setdefault(figure.measure, []).append(figure)
     cells = {}
-    for measure, several in found.items():
+    for measure, several in by_measure.items():
         several.sort(key=lambda figure: figure.value)
         shown = _range([figure.shown for figure in several]) + _lacking(len(several), len(sets))
         cells[measure] = shown, several[0].shown_interval * (len(several) == 1)
@@ -77,12 +77,12 @@ def _lacking(known: int, sets: int) -> str:
 
 def _flattened(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
     """Return the quality of a reward's several label sets, as ranges."""
-    found: dict[str, list[Any]] = {}
+    values_by_key: dict[str, list[Any]] = {}
     for one in sets:
         for key, value in flat(one, leave_out=("reward", "label_set", *LONG)):
-            found.setdefault(key, []).append(value)
+            values_by_key.setdefault(key, []).append(value)
     cells = {"label sets": (str(len(sets)), "")} if len(sets) > 1 else {}
-    for key, values in found.items():
+    for key, values in values_by_key.items():
         numbers = all(isinstance(value, int | float) for value in values)
         shown = _range([in_words(value) for value in (sorted(values) if numbers else values)])
         cells[key] = shown + _lacking(len(values), len(sets)), ""

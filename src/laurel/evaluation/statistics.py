@@ -49,8 +49,8 @@ def summarise(
     """Return the statistics of all arms and the comparisons between them, free of NaN.
 
     Args:
-        results: an evaluation episode a row: arm, seed, episode, return, success (None where it has no meaning).
-        curves: an update of a training run a row: arm, seed, env_steps, window, return_mean, success_rate
+        results: one row per evaluation episode: arm, seed, episode, return, success (None where it has no meaning).
+        curves: one row per update of a training run: arm, seed, env_steps, window, return_mean, success_rate
             (the last three as `laurel.agents.episodes` has them).
         arms: all that the results hold, and maybe others, which are left out.
         success_threshold: success rate over the last WINDOW episodes that counts as solved.
@@ -172,23 +172,23 @@ def further_measures(results: pd.DataFrame, *, draws: int, seed: int) -> dict[st
     A measure ranges from 0 to 1, or to the highest mean of an agent if that is more. Episodes without the measure, such
     as those of other tasks, are left out, and so are agents and arms without such an episode.
     """
-    found = {}
+    estimates = {}
     for column in sorted(name for name in results.columns if name.startswith(FURTHER)):  # as they are stored
         means = results.groupby(["arm", "seed"], sort=False)[column].mean().dropna()
         high = max(1.0, float(means.max()))
-        found[column.removeprefix(FURTHER)] = {
-            str(arm): estimate(of.to_numpy(dtype=np.float64), 0.0, high, draws=draws, seed=seed)
-            for arm, of in means.groupby("arm", sort=False)
+        estimates[column.removeprefix(FURTHER)] = {
+            str(arm): estimate(own_means.to_numpy(dtype=np.float64), 0.0, high, draws=draws, seed=seed)
+            for arm, own_means in means.groupby("arm", sort=False)
         }
-    return found
+    return estimates
 
 
 def solved(scores: DoubleArray, threshold: float) -> dict[str, Any] | None:
     """Return how many seeds score at least the threshold, and Wilson's interval of their share; None for NaN."""
     if not np.isfinite(scores).all():
         return None
-    count, of = int((scores >= threshold).sum()), len(scores)
-    return {"seeds": count, "of": of, "ci95": list(wilson(count / of, of)) if of > 1 else None}
+    count, n_seeds = int((scores >= threshold).sum()), len(scores)
+    return {"seeds": count, "of": n_seeds, "ci95": list(wilson(count / n_seeds, n_seeds)) if n_seeds > 1 else None}
 
 
 def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dict[str, Any]:
@@ -201,8 +201,8 @@ def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dic
     """
     per_seed: list[int | None] = []
     for _, run in runs.sort_values("env_steps").groupby("seed", sort=True):
-        whole = run["window"].to_numpy() >= WINDOW
-        solved = whole & (run[column].to_numpy(dtype=np.float64) >= threshold)  # NaN is not
+        full_window = run["window"].to_numpy() >= WINDOW
+        solved = full_window & (run[column].to_numpy(dtype=np.float64) >= threshold)  # NaN is not
         per_seed.append(int(run["env_steps"].to_numpy()[solved.argmax()]) if solved.any() else None)
     times = np.array([math.inf if steps is None else float(steps) for steps in per_seed])
     interval = median_interval(times)
@@ -231,12 +231,12 @@ def curve_band(
     by_seed = [run for _, run in ordered.groupby("seed", sort=True)]
     at = [run["env_steps"].to_numpy(dtype=np.float64) for run in by_seed]
     steps = np.unique(np.concatenate(at))
-    steps = steps[(steps >= max(own[0] for own in at)) & (steps <= min(own[-1] for own in at))]
+    steps = steps[(steps >= max(own_steps[0] for own_steps in at)) & (steps <= min(own_steps[-1] for own_steps in at))]
     steps = steps[np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 200)).astype(np.int64))]
     if not len(steps):  # runs so short that they have no steps in common: their last values
-        steps = np.array([max(own[0] for own in at)])
+        steps = np.array([max(own_steps[0] for own_steps in at)])
     curves = [run[column].to_numpy(dtype=np.float64) for run in by_seed]
-    values = np.stack([np.interp(steps, own, curve) for own, curve in zip(at, curves, strict=True)])
+    values = np.stack([np.interp(steps, own_steps, curve) for own_steps, curve in zip(at, curves, strict=True)])
     lower = upper = np.full(len(steps), np.nan)
     if len(values) > 1:
         lower, upper = mean_intervals(values.T, low, high, draws=min(draws, CURVE_DRAWS), seed=seed)

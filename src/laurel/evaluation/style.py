@@ -169,10 +169,10 @@ def settings() -> Iterator[None]:
 
 def _own_fonts_first() -> None:
     """Make matplotlib prefer its own copy of FONT to the machine's, whose glyphs have other numbers in SVG."""
-    own, manager = Path(mpl.get_data_path()), font_manager.fontManager
+    data_path, manager = Path(mpl.get_data_path()), font_manager.fontManager
     first = next((font.fname for font in manager.ttflist if font.name == FONT), "")
-    if own not in Path(first).parents:
+    if data_path not in Path(first).parents:
         others, manager.ttflist = manager.ttflist, []
-        for file in sorted((own / "fonts" / "ttf").glob("DejaVuSans*.ttf")):
+        for file in sorted((data_path / "fonts" / "ttf").glob("DejaVuSans*.ttf")):
             manager.addfont(file)
         manager.ttflist += others

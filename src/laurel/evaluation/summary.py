@@ -169,7 +169,7 @@ def comparison_columns(metrics: Mapping[str, Any]) -> Table | None:
 def further_columns(metrics: Mapping[str, Any]) -> Table | None:
     """Return the table of the environment's further measures; None without any."""
     measures: Mapping[str, Arms] = metrics.get("further", {})
-    rows = [[arm, *(_digits(of.get(arm)) for of in measures.values())] for arm in metrics["order"]] if measures else []
+    rows = [[arm, *(_digits(arms.get(arm)) for arms in measures.values())] for arm in metrics["order"] if measures]
     return (["arm", *measures], rows) if rows else None
 
 
@@ -183,7 +183,7 @@ def _digits(score: Mapping[str, Any] | None) -> str:
 
 def path_columns(metrics: Mapping[str, Any]) -> Table | None:
     """Return the table of greedy paths from every start of a grid world; None elsewhere."""
-    found: Arms = metrics.get("paths", {})
+    paths: Arms = metrics.get("paths", {})
     heads = [
         "arm",
         "seed",
@@ -199,7 +199,7 @@ def path_columns(metrics: Mapping[str, Any]) -> Table | None:
             *(f"{entry['success']:.0%}", number(entry["over_shortest"])),
             *(f"{entry['success_before']:.0%}", number(entry["over_shortest_before"])),
         ]
-        for name, entry in found.items()
+        for name, entry in paths.items()
     ]
     return (heads, rows) if rows else None
 
@@ -220,12 +220,12 @@ def asked_columns(metrics: Mapping[str, Any]) -> Table | None:
 
 def text_columns(metrics: Mapping[str, Any]) -> Table | None:
     """Return the table of language models that were trained, the strongest first; None without any."""
-    found: Arms = metrics.get("texts", {})
-    if not found:
+    texts: Arms = metrics.get("texts", {})
+    if not texts:
         return None
     heads = ["arm", "wins over the base", "seeds of both", "Elo", "KL to the base", "words with the prompt"]
     shared, rows = seeds_of_both(metrics), []
-    for name, entry in sorted(found.items(), key=_strength, reverse=True):
+    for name, entry in sorted(texts.items(), key=_strength, reverse=True):
         words = f"{entry['words']:.1f}"
         if name not in shared:
             rows.append([name, "the base", NONE, "0", "0", words])
@@ -259,14 +259,14 @@ def table(metrics: Mapping[str, Any]) -> str:
     heads, rows = columns(metrics)
     roles = [metrics["arms"][row[0]]["role"] for row in rows]
     rows = [[arm, role, *numbers] for role, (arm, *numbers) in zip(roles, rows, strict=True)]
-    others = (compared, further_columns(metrics), path_columns(metrics), asked_columns(metrics), text_columns(metrics))
+    further = (compared, further_columns(metrics), path_columns(metrics), asked_columns(metrics), text_columns(metrics))
     parts = [
         aligned(([heads[0], "role", *heads[1:]], rows)),
-        *(aligned(one) for one in others if one),
+        *(aligned(part) for part in further if part),
         legend(metrics),
     ]
     sentences = metrics.get("headline", {}).get("sentences", ())
-    return "\n\n".join([*parts, *(["\n".join(f"- {one}" for one in sentences)] if sentences else [])])
+    return "\n\n".join([*parts, *(["\n".join(f"- {sentence}" for sentence in sentences)] if sentences else [])])
 
 
 def markdown_table(metrics: Mapping[str, Any]) -> str:
@@ -274,8 +274,8 @@ def markdown_table(metrics: Mapping[str, Any]) -> str:
     heads, rows = columns(metrics)
     main = main_arm(metrics)
     rows = [[f"**{cell}**" for cell in row] if row[0] == main else row for row in rows]
-    others = (comparison_columns(metrics), further_columns(metrics))
-    return "\n\n".join([markdown(heads, rows), *(markdown(*one) for one in others if one)])
+    further = (comparison_columns(metrics), further_columns(metrics))
+    return "\n\n".join([markdown(heads, rows), *(markdown(*part) for part in further if part)])
 
 
 def legend(metrics: Mapping[str, Any]) -> str:
@@ -303,9 +303,9 @@ def legend(metrics: Mapping[str, Any]) -> str:
             "Return while training: the mean of the learning curve (the area under it) from the first 50 episodes on; "
             "a point is the mean of the last 50 to 100 episodes, or of fewer at the end of a short training."
         )
-    if own := [name for name in metrics["order"] if draws_tasks(arms[name])]:
+    if drawing := [name for name in metrics["order"] if draws_tasks(arms[name])]:
         sentences.append(
-            f"While training, a curriculum chose the tasks of {', '.join(own)}: the return while training is over "
+            f"While training, a curriculum chose the tasks of {', '.join(drawing)}: the return while training is over "
             "these tasks, and is not compared."
         )
     if any((arm["steps_to_threshold"] or {}).get("ci95") for arm in arms.values()):
@@ -345,10 +345,10 @@ def legend(metrics: Mapping[str, Any]) -> str:
             "divergence from the base model at the end of training, in nats per completion; their intervals are over "
             f"{over}{of_one}."
         )
-    for arm, found in metrics.get("hacking", {}).items():
+    for arm, flagged in metrics.get("hacking", {}).items():
         sentences.append(
-            f"Possible reward hacking in {arm}: {len(found['seeds'])} of {found['agents']} agents were paid more while "
-            "they did worse."
+            f"Possible reward hacking in {arm}: {len(flagged['seeds'])} of {flagged['agents']} agents were paid more "
+            "while they did worse."
         )
     for name, who in metrics.get("simulated", {}).items():
         sentences.append(f"The reward {name} is simulated: it was made by {who}.")

@@ -38,9 +38,9 @@ def headline(metrics: Mapping[str, Any]) -> Headline:
     arms: Arms = metrics["arms"]
     infos = arms_of(metrics)
     if (main_info := main_of(infos)) is None:
-        others = "; ".join(f"{info.name} {reached(arms[info.name])}" for info in infos)
+        scores = "; ".join(f"{info.name} {reached(arms[info.name])}" for info in infos)
         return Headline(
-            "unknown", (f"No agent was trained on feedback, so this run cannot say whether it helps: {others}.",)
+            "unknown", (f"No agent was trained on feedback, so this run cannot say whether it helps: {scores}.",)
         )
     main = main_info.name
     compared = metrics["comparisons"].get(main, {})
@@ -48,10 +48,10 @@ def headline(metrics: Mapping[str, Any]) -> Headline:
     outcomes = {over: by_measure for over, by_measure in outcomes.items() if by_measure}
     baselines = [info.name for info in infos if info.role == "baseline"]
     sentences = [_first_sentence(arms, main, baselines[:1])]
-    found = {outcome for by_measure in outcomes.values() for outcome in by_measure.values()}
+    distinct = {outcome for by_measure in outcomes.values() for outcome in by_measure.values()}
     if not outcomes:
         return Headline("unknown", (*sentences, "No other arm was trained that it could be compared with."))
-    if found == {"too few seeds"}:
+    if distinct == {"too few seeds"}:
         return Headline("unknown", (*sentences, _too_few(metrics, main), *_thresholds(arms, main, outcomes)))
     sentences += [
         _by_measure(measure, outcomes) for measure in MEASURES if any(measure in o for o in outcomes.values())
@@ -110,29 +110,29 @@ def seeds_needed(comparisons: int) -> int:
 
 
 def _outcomes(metrics: Mapping[str, Any], arm: str, over: str) -> dict[str, Outcome]:
-    found = {name: outcome(metrics, entry) for name, entry in metrics["comparisons"][arm][over].items()}
-    return {name: result for name, result in found.items() if result is not None}
+    results = {name: outcome(metrics, entry) for name, entry in metrics["comparisons"][arm][over].items()}
+    return {name: result for name, result in results.items() if result is not None}
 
 
 def _ahead(by_measure: Mapping[str, Outcome]) -> str:
-    found = set(by_measure.values())
-    if any(one.startswith("mostly") for one in found) or {"higher", "lower"} <= found:
+    outcomes = set(by_measure.values())
+    if any(one.startswith("mostly") for one in outcomes) or {"higher", "lower"} <= outcomes:
         return "both"
-    return "ahead" if "higher" in found else "behind" if "lower" in found else "unclear"
+    return "ahead" if "higher" in outcomes else "behind" if "lower" in outcomes else "unclear"
 
 
 def _first_sentence(arms: Arms, main: str, baseline: Sequence[str]) -> str:
     ours, taken = f"{main} {reached(arms[main])}", steps(arms[main]["env_steps"])
-    own = f"after {taken} steps" if arms[main]["env_steps"] else "without training"
+    budget = f"after {taken} steps" if arms[main]["env_steps"] else "without training"
     if not baseline:
-        return f"{ours}, {own}."
+        return f"{ours}, {budget}."
     (name,) = baseline
     if not arms[name]["env_steps"]:
-        return f"{ours}, {own}; {name} {reached(arms[name])}, without training."
+        return f"{ours}, {budget}; {name} {reached(arms[name])}, without training."
     theirs, also_taken = f"{name} alone {reached(arms[name])}", steps(arms[name]["env_steps"])
     if arms[main]["env_steps"] == arms[name]["env_steps"]:
         return f"{ours}; {theirs}, after the same {also_taken} steps."
-    return f"{ours}, {own}; {theirs}, after {also_taken} steps."
+    return f"{ours}, {budget}; {theirs}, after {also_taken} steps."
 
 
 def _by_measure(measure: str, outcomes: Mapping[str, Mapping[str, Outcome]]) -> str:
@@ -170,8 +170,8 @@ def _thresholds(arms: Arms, main: str, outcomes: Iterable[str]) -> list[str]:
     if known[:1] != [main] or len(known) < 2:
         return []
     if not any(arms[arm]["steps_to_threshold"]["reached"] for arm in known):
-        others = {arm: entry["steps_to_threshold"] for arm, entry in arms.items() if arm not in known}
-        got = [f"{arm} ({one['reached']} of {one['of']})" for arm, one in others.items() if one and one["reached"]]
+        untested = {arm: entry["steps_to_threshold"] for arm, entry in arms.items() if arm not in known}
+        got = [f"{arm} ({one['reached']} of {one['of']})" for arm, one in untested.items() if one and one["reached"]]
         return [f"None of them reached the threshold while training{f', unlike {_listed(got)}' if got else ''}."]
     took = ", ".join(f"{arm} {threshold(arms[arm]['steps_to_threshold'])}" for arm in known)
     return [f"Steps to the threshold (median, and seeds that got there): {took}."]

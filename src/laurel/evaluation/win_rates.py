@@ -49,7 +49,7 @@ def win_rates(
     """Compare the arms that trained a language model with each other and with their base.
 
     Args:
-        results: an episode a row; episodes of the same seed and number have the same prompt in all arms.
+        results: one row per episode; episodes of the same seed and number have the same prompt in all arms.
         arms: by name.
 
     Returns:
@@ -70,15 +70,15 @@ def win_rates(
     compared = returns[[base, *met]].dropna(thresh=2)
     group = _groups(compared, prompts, by_seed=several)
     elo = dict(zip([base, *met], _elo(compared.to_numpy(), group, seed), strict=True))
-    found = {}
+    by_arm = {}
     for name in (base, *trained):
         texts = results.loc[results["arm"] == name, "text"]
         entry: dict[str, Any] = {"elo": elo.get(name), "words": float(texts.str.split().str.len().mean())}
         if name != base:
             wins = _wins(pairs[name], prompts, seed) if name in met else None
             entry |= {"kl": _divergence(curves[curves["arm"] == name]), "wins": wins}
-        found[name] = entry
-    return found
+        by_arm[name] = entry
+    return by_arm
 
 
 def _n_seeds(returns: pd.DataFrame) -> int:
@@ -93,8 +93,8 @@ def _groups(returns: pd.DataFrame, prompts: pd.Series[str], *, by_seed: bool) ->
 
 def _wins(returns: pd.DataFrame, prompts: pd.Series[str], seed: int) -> Rate | None:
     """Return the share of wins by the returns (N, 2) of the base and of another arm."""
-    base, own = returns.to_numpy(dtype=np.float64).T
-    won = 0.5 + 0.5 * np.sign(own - base)
+    base, trained = returns.to_numpy(dtype=np.float64).T
+    won = 0.5 + 0.5 * np.sign(trained - base)
     several = _n_seeds(returns) > 1
     group = _groups(returns, prompts, by_seed=several)
     return _seeds_rate(won, group, seed) if several else grouped_rate(won, group)
@@ -116,9 +116,9 @@ def _elo(returns: DoubleArray, group: IntArray, seed: int) -> list[dict[str, Any
     interval, too.
     """
     n, k = returns.shape
-    found = [{"value": 0.0, "ci95": [0.0, 0.0]}]
+    ratings = [{"value": 0.0, "ci95": [0.0, 0.0]}]
     if k == 1:
-        return found
+        return ratings
     distinct = int(group.max()) + 1
     values = _strengths(returns, np.ones((1, n)))[:, 0]
     drawn = (distinct + 1) * generator(seed, "elo").dirichlet(np.ones(distinct + 1), size=DRAWS)
@@ -128,8 +128,8 @@ def _elo(returns: DoubleArray, group: IntArray, seed: int) -> list[dict[str, Any
         for end, percent in ((-math.inf, 2.5), (math.inf, 97.5)):
             unseen = np.where(np.arange(k) == arm, end, 0.0)
             bounds.append(float(np.percentile(_strengths(np.vstack([returns, unseen]), weights)[arm], percent)))
-        found.append({"value": float(values[arm]), "ci95": bounds})
-    return found
+        ratings.append({"value": float(values[arm]), "ci95": bounds})
+    return ratings
 
 
 def _strengths(returns: DoubleArray, weights: DoubleArray) -> DoubleArray:
@@ -159,13 +159,13 @@ def examples(results: pd.DataFrame, names: list[str]) -> list[tuple[str, list[tu
     """Return some prompts of the first seed that most arms have, with these arms' completions and returns."""
     by_seed = results[results["arm"].isin(names)].groupby("seed")["arm"].nunique()
     first = results[results["seed"] == by_seed.idxmax()]
-    found = []
+    chosen = []
     for episode in sorted(first["episode"].unique())[:SHOWN]:
         of_episode = first[first["episode"] == episode].set_index("arm")
-        own = [
+        written = [
             (name, str(of_episode.loc[name, "text"]), float(of_episode.loc[name, "return"]))
             for name in names
             if name in of_episode.index
         ]
-        found.append((str(of_episode.loc[own[0][0], "prompt"]), own))
-    return found
+        chosen.append((str(of_episode.loc[written[0][0], "prompt"]), written))
+    return chosen

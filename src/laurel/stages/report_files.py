@@ -64,16 +64,16 @@ def with_references(
     ]
 
 
-def _made_by() -> list[str]:
+def _provenance() -> list[str]:
     """Return the version, commit and machine that made this: the same for equal runs."""
-    found, of = machine(), commit()
-    where = ", ".join(found[key] for key in ("cpu", "architecture", "torch_isa") if key in found)
-    return [f"Laurel {__version__}", *([of] if of else []), where, f"Python {found['python']}"]
+    host, revision = machine(), commit()
+    where = ", ".join(host[key] for key in ("cpu", "architecture", "torch_isa") if key in host)
+    return [f"Laurel {__version__}", *([revision] if revision else []), where, f"Python {host['python']}"]
 
 
-def _made() -> list[str]:
-    """Return the date, `_made_by` and the number of cores."""
-    return [today().isoformat(), *_made_by(), f"{os.cpu_count()} cores"]
+def _dated_provenance() -> list[str]:
+    """Return the date, `_provenance` and the number of cores."""
+    return [today().isoformat(), *_provenance(), f"{os.cpu_count()} cores"]
 
 
 @dataclass(frozen=True)
@@ -104,19 +104,19 @@ class Findings:
     """Whose reward scores the episodes of all agents; empty if its arm's agents are paid the same."""
 
 
-def drawn(found: Findings, more: Mapping[str, Figure], folder: Path) -> dict[str, str]:
+def drawn(findings: Findings, more: Mapping[str, Figure], folder: Path) -> dict[str, str]:
     """Draw the figures into a folder; return each as SVG.
 
     Args:
         more: further figures.
     """
     figures = plots.draw(
-        found.results,
-        found.curves,
-        found.metrics,
-        calibration=found.metrics["reward"].get("calibration", ()),
-        draws=found.sections["evaluate"].bootstrap,
-        seed=found.sections["seed"],
+        findings.results,
+        findings.curves,
+        findings.metrics,
+        calibration=findings.metrics["reward"].get("calibration", ()),
+        draws=findings.sections["evaluate"].bootstrap,
+        seed=findings.sections["seed"],
     )
     return {
         name: plots.svg(figure) if name.endswith(plots.LOG) else plots.save(figure, folder, name)
@@ -124,9 +124,9 @@ def drawn(found: Findings, more: Mapping[str, Figure], folder: Path) -> dict[str
     }
 
 
-def rendered(found: Findings, figures: Mapping[str, str], films: Films, out: Output) -> str:
+def rendered(findings: Findings, figures: Mapping[str, str], films: Films, out: Output) -> str:
     """Return the report with the figures, each as SVG, and the films."""
-    sections, metrics, table, vocabulary = found.sections, found.metrics, found.table, None
+    sections, metrics, table, vocabulary = findings.sections, findings.metrics, findings.table, None
     if films.missing:
         out.notes.append(f"There is no animation: {films.missing}")
     if table:
@@ -136,15 +136,15 @@ def rendered(found: Findings, figures: Mapping[str, str], films: Films, out: Out
     learned_from = used_label_sets(arms_of(cast("TrainingSections", sections)).values(), context)
     content = ReportContent(
         title=sections["env"].id,
-        data={name: str(manifest["digest"]) for name, manifest in found.manifests.items()},
-        made=_made_by(),
+        data={name: str(manifest["digest"]) for name, manifest in findings.manifests.items()},
+        provenance=_provenance(),
         metrics=metrics,
-        description=found.adapter.description,
+        description=findings.adapter.description,
         figures=figures,
         notes=out.notes,
-        programs=found.stored.programs(),
-        hacked=found.hacked,
-        written=examples(found.results, list(metrics["texts"])) if "texts" in metrics else (),
+        programs=findings.stored.programs(),
+        hacked=findings.hacked,
+        written=examples(findings.results, list(metrics["texts"])) if "texts" in metrics else (),
         portraits=films.portraits,
         animation=films.animation,
         animation_of=films.animation_of,
@@ -153,13 +153,13 @@ def rendered(found: Findings, figures: Mapping[str, str], films: Films, out: Out
         normalised=table.normalised if table else True,
         pays_for=table.of if table else "caption",
         learned_by=table.learned_by if table else "",
-        scored_by=found.scored_by,
-        rank=found.rank,
+        scored_by=findings.scored_by,
+        rank=findings.rank,
         annotation={"annotator": metrics["annotator"], **metrics["annotation"]}
         if judges_of(sections["arms"], sections["rewards"])
         else None,
         label_sets_used=min((len(numbers) for numbers in learned_from.values()), default=1),
-        sample=found.sample,
+        sample=findings.sample,
         reward=metrics["reward"],
         params=dumped({name: sections[name] for name in SHOWN if name in sections}),
         versions=_versions(engine_of(arm.agent_of(sections["agent"])) for arm in sections["arms"]),
@@ -175,7 +175,7 @@ def write_run_page(
     usage = {PRODUCERS[name]: manifest["usage"] for name, manifest in manifests.items()} | {"evaluate": out.usage}
     facts = RunFacts(
         title=env.id,
-        made=_made(),
+        provenance=_dated_provenance(),
         stage_seconds={stage: seconds for stage, seconds in took.items() if seconds is not None},
         usage={stage: used for stage, used in usage.items() if used},
         annotators=[str(one["annotator"]) for one in metrics["annotation"].get("by", ())],
