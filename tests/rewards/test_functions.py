@@ -253,7 +253,7 @@ def test_another_encoder_than_that_of_the_training_is_refused(
     assert rewards_of(function, [TEXTS[1]]) == [model.rewards[1]], "what is known needs no encoder"
     function.begin(1)
     with pytest.raises(
-        DataError, match=r'another sentence encoder "fake" .* "Caption 0." has another vector\. Restore'
+        DataError, match=r'different version of the sentence encoder "fake": here "Caption 0." has another vector\.'
     ):
         rewards_of(function, ["Something new."])
 

@@ -48,7 +48,7 @@ def test_calls_per_question_are_shown_next_to_the_questions(
     context = RewardContext.of(params)
     told = Online(OnlineParams.model_validate({"form": form})).estimate(context, None, adapter_for(params.env))
     what = "pairs of captions" if form == "ranking" else "captions"
-    assert told == f"openai m is asked about {what} while agents are trained: 500 for each agent at most{calls}"
+    assert told == f"openai m is asked about {what} while agents are trained: at most 500 per agent{calls}"
 
 
 @pytest.mark.parametrize(

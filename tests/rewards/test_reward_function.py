@@ -55,5 +55,5 @@ def test_a_head_is_refused_on_another_encoder_than_it_was_fitted_with(
     assert opened > hit
     monkeypatch.setattr(encoder, "encode", lambda texts: CharacterEncoder().encode([text[::-1] for text in texts]))
     monkeypatch.setattr("laurel.rewards.text.load_encoder", lambda name: encoder)
-    with pytest.raises(DataError, match='another sentence encoder "characters" than the one here now'):
+    with pytest.raises(DataError, match='different version of the sentence encoder "characters"'):
         reward_function(tmp_path)(prompts=["", ""], completions=texts)

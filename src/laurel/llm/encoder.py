@@ -187,8 +187,8 @@ def check_encoder(encoder: SentenceEncoder, text: str, vector: FloatArray) -> No
     own = encoder.encode([text])[0]
     if own.shape != vector.shape or np.abs(own - vector).max() > SAME:
         raise DataError(
-            f'The reward was trained with another sentence encoder "{encoder.name}" than the one here now: "{text}" '
-            "has another vector. Restore that encoder, or train the reward again."
+            f'The reward was trained with a different version of the sentence encoder "{encoder.name}": here "{text}" '
+            "has another vector. Restore that version, or train the reward again."
         )
 
 

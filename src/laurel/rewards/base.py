@@ -59,25 +59,25 @@ class Reward(Protocol):
         ...
 
 
-def require_reward(name: str, made: Any) -> Reward:
+def require_reward(name: str, candidate: Any) -> Reward:
     """Return what a method's `load` made for the reward of this name.
 
     Raises:
         PluginError: it lacks something of a reward, or has a threshold that is not finite.
     """
-    if lacking := [part for part in ("threshold", "unseen", "begin", "pay") if not hasattr(made, part)]:
+    if lacking := [part for part in ("threshold", "unseen", "begin", "pay") if not hasattr(candidate, part)]:
         raise PluginError(
-            f"rewards.{name}: its method made {made!r:.60}, which has no {', '.join(lacking)}. Define what "
+            f"rewards.{name}: its method made {candidate!r:.60}, which has no {', '.join(lacking)}. Define what "
             "laurel.rewards.base.Reward lists (CONTRIBUTING.md, Add a reward method)."
         )
     for name_of, kinds in (("threshold", (int, float, np.number)), ("unseen", (int, np.integer))):
-        number = getattr(made, name_of)
+        number = getattr(candidate, name_of)
         if not isinstance(number, kinds) or not np.isfinite(number):
             raise PluginError(
                 f"rewards.{name}: its method made a reward whose {name_of} is {number!r:.60}, but a finite number is "
                 "required. Fix it."
             )
-    reward: Reward = made
+    reward: Reward = candidate
     return reward
 
 
@@ -94,13 +94,13 @@ def paid(reward: Reward, steps: Steps) -> FloatArray:
     if isinstance(raw, np.ndarray) and raw.shape == shape and raw.dtype.kind in "biuf":
         if (raw[steps.valid] < np.inf).all():  # False of NaN, too
             return raw.astype(np.float32, copy=False)
-        found = "NaN or infinity"
+        problem = "NaN or infinity"
     else:
-        found = in_short(raw)
+        problem = in_short(raw)
     needed = (
         f"an array of shape {shape} (steps, environments) is required, with a finite number or UNPAID for each step"
     )
-    raise returned_wrongly("reward", reward, "pay", found, needed)
+    raise returned_wrongly("reward", reward, "pay", problem, needed)
 
 
 class Memoryless:

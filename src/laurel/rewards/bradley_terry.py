@@ -1,4 +1,4 @@
-"""A Bradley-Terry ensemble: rewards of items such that the better item of a pair has the higher one.
+"""A Bradley-Terry ensemble: learns rewards of items, so that the better item of a pair has the higher reward.
 
     p(first better) = sigmoid(r(first) - r(second)),  r(segment) = L / n (sum of r over its n items)
 

@@ -59,10 +59,10 @@ class CodeReward(Memoryless):
         paid = np.full(steps.valid.size, UNPAID)
         places = np.flatnonzero(steps.valid.reshape(-1))
         if len(places):
-            paid[places] = self._of(steps.transitions[places])
+            paid[places] = self._rewards_of(steps.transitions[places])
         return paid.reshape(steps.valid.shape)
 
-    def _of(self, transitions: Transitions) -> FloatArray:
+    def _rewards_of(self, transitions: Transitions) -> FloatArray:
         keys = [row.tobytes() for row in table_of(transitions, self._numbers)]
         if len(self._known) > MOST_REMEMBERED:
             self._known.clear()
@@ -73,11 +73,11 @@ class CodeReward(Memoryless):
 
     def _compute(self, keys: Sequence[bytes], transitions: Transitions) -> None:
         try:
-            found = self._sandbox.evaluate(*rows_of(transitions, self._numbers))
+            evaluated = self._sandbox.evaluate(*rows_of(transitions, self._numbers))
         except SandboxError as error:
             raise SandboxError(f"The reward's function was stopped: {error}. {_ADVICE}") from None
         self._evaluated += len(keys)
-        self._failures.update(found.failures)
+        self._failures.update(evaluated.failures)
         failed = self._failures.total()
         if failed >= LEAST_FAILED and failed > MOST_FAILED * self._evaluated:
             why, times = self._failures.most_common(1)[0]
@@ -85,7 +85,7 @@ class CodeReward(Memoryless):
                 f"The reward's function failed for {failed:,} of {self._evaluated:,} transitions, most often "
                 f"({times:,} times) because: {why}. {_ADVICE}"
             )
-        scores = np.where(np.isnan(found.rewards), UNPAID, self._normalizer(np.nan_to_num(found.rewards)))
+        scores = np.where(np.isnan(evaluated.rewards), UNPAID, self._normalizer(np.nan_to_num(evaluated.rewards)))
         self._known.update(zip(keys, scores.tolist(), strict=True))
 
 

@@ -62,11 +62,11 @@ class Sample:
         """
         steps, episode = read_episodes(trajectories, MOST_STEPS)
         _, first, place = np.unique(table_of(steps, numbers), axis=0, return_index=True, return_inverse=True)
-        whole = finished(steps, episode)
-        whole = whole if whole.any() else np.ones_like(whole)
-        kept, number = whole[episode], np.cumsum(whole) - 1
-        returns = np.bincount(episode, steps.reward).astype(np.float64)[whole]
-        last = np.flatnonzero(np.diff(episode, append=-1))[whole]
+        completed = finished(steps, episode)
+        completed = completed if completed.any() else np.ones_like(completed)
+        kept, number = completed[episode], np.cumsum(completed) - 1
+        returns = np.bincount(episode, steps.reward).astype(np.float64)[completed]
+        last = np.flatnonzero(np.diff(episode, append=-1))[completed]
         success = numbers.adapter.succeeded(returns.astype(np.float32), steps[last])
         return cls(rows_of(steps[first], numbers), place.reshape(-1)[kept], number[episode[kept]], returns, success)
 
@@ -185,15 +185,15 @@ class Search:
             known = {one.source: one for one in every if one.source}
             new = []
             for reading in written:
-                found = self._judged(number + 1, reading, known)
-                known[found.source] = found
-                new.append(found)
+                judged = self._judged(number + 1, reading, known)
+                known[judged.source] = judged
+                new.append(judged)
             every += new
             usable = [one for one in every if one.score is not None]
             best = max(usable, key=_finite_score, default=None)
             answers = [one for one in new if one.kind != MISSING]
             feedback = reflection(answers, best, self.chosen_by)
-            of_use = sum(one.score is not None for one in answers)
+            of_use = sum(answer.score is not None for answer in answers)
             functions = f"{len(answers)} function{'s' * (len(answers) != 1)}"
             wrote = f"{self.writer.name} wrote {functions}, of which {of_use} can be used"
             progress = f"rewards of kind code, round {number + 1} of {rounds}: {wrote}"
@@ -215,19 +215,19 @@ class Search:
             return Candidate(number, written.source, written.problem, reading.verdict)
         if written.source in known:
             return replace(known[written.source], round=number)
-        found = examined(Candidate(number, written.source), self.sample, self.numbers)
-        if found.problem:
-            return found
+        examination = examined(Candidate(number, written.source), self.sample, self.numbers)
+        if examination.problem:
+            return examination
         if self.try_out is None:
-            return replace(found, score=found.agreement)
-        reward = CodeReward(found.source, self.numbers, Normalizer.of(found.values), self.quantile)
+            return replace(examination, score=examination.agreement)
+        reward = CodeReward(examination.source, self.numbers, Normalizer.of(examination.values), self.quantile)
         try:
             tried = self.try_out(reward)
         except LaurelError as error:
-            return replace(found, problem=str(error), kind=FAILED_TRIAL)
+            return replace(examination, problem=str(error), kind=FAILED_TRIAL)
         finally:
             reward.close()
-        return replace(found, score=tried.score, tried=tried)
+        return replace(examination, score=tried.score, tried=tried)
 
 
 def is_unknown(score: float | None) -> bool:
@@ -244,28 +244,29 @@ def examined(candidate: Candidate, sample: Sample, numbers: Numbers) -> Candidat
     before, actions, after = sample.rows
     with Sandbox(candidate.source, numbers.names) as sandbox:
         try:
-            found = sandbox.evaluate(before[:FIRST], actions[:FIRST], after[:FIRST])
-            if found.failed < len(before[:FIRST]):
-                found = sandbox.evaluate(before, actions, after)
+            evaluated = sandbox.evaluate(before[:FIRST], actions[:FIRST], after[:FIRST])
+            if evaluated.failed < len(before[:FIRST]):
+                evaluated = sandbox.evaluate(before, actions, after)
                 again = sandbox.evaluate(before[TWICE::-1], actions[TWICE::-1], after[TWICE::-1])
         except SandboxError as error:
             return replace(candidate, problem=f"it was stopped: {error}", kind=UNTRIED)
-    if found.failed > MOST_FAILED * len(found.rewards):
-        return replace(candidate, problem=f"it fails: {_most(found)}", kind=UNTRIED)
-    if not np.array_equal(again.rewards[::-1], found.rewards[: len(again.rewards)], equal_nan=True):
+    if evaluated.failed > MOST_FAILED * len(evaluated.rewards):
+        return replace(candidate, problem=f"it fails: {_commonest_failure(evaluated)}", kind=UNTRIED)
+    if not np.array_equal(again.rewards[::-1], evaluated.rewards[: len(again.rewards)], equal_nan=True):
         return replace(
             candidate, problem="it returns different numbers for the same transition: it keeps a state", kind=UNTRIED
         )
-    if np.nanstd(found.rewards) <= 1e-8:
+    if np.nanstd(evaluated.rewards) <= 1e-8:
         return replace(candidate, problem="it returns the same number for every transition", kind=UNTRIED)
-    filled = np.where(np.isnan(found.rewards), np.nanmin(found.rewards), found.rewards)
-    traces = [_trace(name, values, sample) for name, values in {"reward": found.rewards, **found.components}.items()]
+    filled = np.where(np.isnan(evaluated.rewards), np.nanmin(evaluated.rewards), evaluated.rewards)
+    components = {"reward": evaluated.rewards, **evaluated.components}
+    traces = [_trace(name, values, sample) for name, values in components.items()]
     return replace(candidate, agreement=sample.agreement(filled), values=filled, traces=traces)
 
 
-def _most(found: Evaluated) -> str:
-    why, times = next(iter(found.failures.items()))
-    return f"{why} (for {times:,} of {len(found.rewards):,} transitions)"
+def _commonest_failure(evaluated: Evaluated) -> str:
+    why, times = next(iter(evaluated.failures.items()))
+    return f"{why} (for {times:,} of {len(evaluated.rewards):,} transitions)"
 
 
 def _trace(name: str, values: DoubleArray, sample: Sample) -> str:
@@ -301,17 +302,17 @@ def reflection(candidates: Sequence[Candidate], best: Candidate | None, chosen_b
         if best.tried:
             returns = ", ".join("none ended" if math.isnan(one) else f"{one:.3g}" for one in best.tried.returns)
             lines.append(f"Mean return of the episodes in each fifth of its training: {returns}.")
-    others = [one for one in candidates if best is None or one.source != best.source]
-    if others:
+    rest = [candidate for candidate in candidates if best is None or candidate.source != best.source]
+    if rest:
         lines.append("Others of the last round:")
         lines += [
-            f"- {one.problem}" if one.problem else f"- usable, {scored(one)}; {'; '.join(one.traces)}" for one in others
+            f"- {one.problem}" if one.problem else f"- usable, {scored(one)}; {'; '.join(one.traces)}" for one in rest
         ]
     return "\n".join(lines)
 
 
 def _counted(candidates: Sequence[Candidate]) -> str:
-    reasons = Counter(one.problem for one in candidates)
+    reasons = Counter(candidate.problem for candidate in candidates)
     return " ".join(f"{times} of them: {why}." for why, times in reasons.most_common(3))
 
 
@@ -324,10 +325,13 @@ def save(place: Path, search: Search, best: Candidate, every: Sequence[Candidate
         "writer": search.writer.name,
         "simulated": search.writer.simulated,
         "chosen_by": search.chosen_by,
-        "candidates": [[one.round, one.what, _finite(one.score), one.source == best.source] for one in every],
+        "candidates": [
+            [candidate.round, candidate.what, _finite(candidate.score), candidate.source == best.source]
+            for candidate in every
+        ],
     }
     write_json(place / CONFIG, content)
-    refused = Counter(one.kind for one in every if one.score is None)
+    refused = Counter(candidate.kind for candidate in every if candidate.score is None)
     return {
         "judge": search.writer.name,
         "simulated": search.writer.simulated,
@@ -335,7 +339,7 @@ def save(place: Path, search: Search, best: Candidate, every: Sequence[Candidate
         "score": _finite(best.score),
         "rank_correlation_with_returns": _finite(best.agreement),
         "functions": len(every),
-        "usable": sum(one.score is not None for one in every),
+        "usable": sum(candidate.score is not None for candidate in every),
         "not_usable": dict(refused),
     }
 

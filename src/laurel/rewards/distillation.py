@@ -79,7 +79,7 @@ class Distillation:
         self._seen.update(met)
         scaled = (met - self._seen.mean) / np.sqrt(self._seen.variance + TINY)
         rows = torch.from_numpy(np.clip(scaled, -CLIP, CLIP).astype(np.float32))
-        target, predictor = self._made(rows.shape[1])
+        target, predictor = self._network_pair(rows.shape[1])
         with torch.no_grad():
             wanted = target(rows)
             error = ((predictor(rows) - wanted) ** 2).mean(dim=1).double().numpy()
@@ -101,7 +101,7 @@ class Distillation:
         variance, square = float(self._sums.variance[0]), float(self._sums.mean[0] ** 2)
         return variance if variance > ALIKE * square else square
 
-    def _made(self, n_features: int) -> tuple[nn.Module, nn.Module]:
+    def _network_pair(self, n_features: int) -> tuple[nn.Module, nn.Module]:
         if self._networks is None:
             with torch.random.fork_rng():
                 torch.manual_seed(derive_seed(self._seed, "rnd"))

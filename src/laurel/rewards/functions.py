@@ -123,8 +123,8 @@ class ScoredCaptions:
 def permuted(values: Mapping[str, float], seed: int) -> dict[str, float]:
     """Give the values to other texts: the labels of `shuffled_labels`, by a seed."""
     order = generator(seed, "shuffled_labels").permutation(len(values))
-    given = list(values.values())
-    return {text: given[i] for text, i in zip(values, order.tolist(), strict=True)}
+    in_order = list(values.values())
+    return {text: in_order[i] for text, i in zip(values, order.tolist(), strict=True)}
 
 
 def _schema() -> Any:

@@ -224,7 +224,7 @@ class _Account:
 def serve(
     run_seed: int, context: RewardContext, topics: Sequence[Topic], path: Path, advance: Callable[[int], None]
 ) -> None:
-    """Answer questions until the process is stopped; runs in a process of its own.
+    """Answer questions until the process is stopped; runs in a separate process.
 
     On SIGTERM it waits some seconds for pending answers, which have to be paid for, and then ends.
 
@@ -250,11 +250,11 @@ def _serve(
     queue, adapter = QuestionQueue(path), context.adapter
     account = _Account(queue, context.annotate.budget)
     budget, responders = account.budget, account.responders
-    for one in topics:
-        seed = derive_seed(run_seed, "annotate", *([str(one.label_set)] if one.label_set else []))
-        params = context.annotate.of_judge(one.judge)
+    for topic in topics:
+        seed = derive_seed(run_seed, "annotate", *([str(topic.label_set)] if topic.label_set else []))
+        params = context.annotate.of_judge(topic.judge)
         _check_prices(params)
-        responders[one.name] = make_responder(one.shown, params, adapter, seed, budget, one.prompt, one.goal)
+        responders[topic.name] = make_responder(topic.shown, params, adapter, seed, budget, topic.prompt, topic.goal)
 
     if queue.fact(READY) is None:  # a restarted judge need not repeat it
         try:
@@ -319,11 +319,11 @@ def _answer(queue: QuestionQueue, topics: dict[str, Responder]) -> int:
 
     answered, failed = 0, None
     for name, responder in list(topics.items()):
-        found = queue.open(name, responder.at_once)
-        if not found:
+        questions = queue.open(name, responder.at_once)
+        if not questions:
             continue
         try:
-            for question, verdict in zip(found, responder.answers([one.item for one in found]), strict=True):
+            for question, verdict in zip(questions, responder.answers([one.item for one in questions]), strict=True):
                 if verdict.status == "unasked":
                     raise BudgetError("The budget is spent.")
                 if verdict.status in FAILURES and verdict.status != "parse_failed":
@@ -340,7 +340,7 @@ def _answer(queue: QuestionQueue, topics: dict[str, Responder]) -> int:
             raise
         except LaurelError as error:
             failed = error
-        answered += len(found)
+        answered += len(questions)
     if failed is not None:
         raise failed
     return answered

@@ -68,5 +68,5 @@ def logistic(
 
     exact = rows.dtype == np.float64
     options = {"gtol": 1e-6 if exact else 1e-4, "ftol": 1e-12 if exact else 1e-8, "maxiter": 500}
-    found = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
-    return solve_triangular(root, found.x.reshape(shape), lower=True, trans="T")
+    optimum = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
+    return solve_triangular(root, optimum.x.reshape(shape), lower=True, trans="T")

@@ -106,20 +106,20 @@ Made = RewardModel | YesNoTable | None
 
 def save(
     place: Path,
-    made: Made,
+    model: Made,
     config: Mapping[str, Any],
     labels: Sequence[Mapping[str, Any]],
     rows: Sequence[Mapping[str, Any]],
 ) -> None:
     """Write an artefact into a directory."""
-    if isinstance(made, RewardModel):
-        made.save(place)
-    elif isinstance(made, YesNoTable):
-        columns = {"text": list(made.known), "p": np.array(list(made.known.values()), dtype=np.float64)}
+    if isinstance(model, RewardModel):
+        model.save(place)
+    elif isinstance(model, YesNoTable):
+        columns = {"text": list(model.known), "p": np.array(list(model.known.values()), dtype=np.float64)}
         write_table(place / TABLE, pa.table(columns, schema=_table_schema()))
-    classifier = made.weights.tolist() if isinstance(made, YesNoTable) and made.weights is not None else None
-    form = "model" if isinstance(made, RewardModel) else "table" if made else "nothing"
-    encoder = made.encoder if isinstance(made, YesNoTable) else ""
+    classifier = model.weights.tolist() if isinstance(model, YesNoTable) and model.weights is not None else None
+    form = "model" if isinstance(model, RewardModel) else "table" if model else "nothing"
+    encoder = model.encoder if isinstance(model, YesNoTable) else ""
     write_json(place / CONFIG, {"form": form, "classifier": classifier, "encoder": encoder, **config})
     write_table(place / LABELS, pa.Table.from_pylist(list(labels), schema=LABELS_SCHEMA))
     write_table(place / ANNOTATION, pa.Table.from_pylist(list(rows), schema=ANNOTATION_SCHEMA))
@@ -151,24 +151,24 @@ def read_made(place: Path) -> Made:
 
 def load(place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
     """Return the reward of an artefact; errors as in `read_made`."""
-    made = read_made(place)
-    if isinstance(made, RewardModel):
-        return learned(made, adapter, quantile)
-    return made.reward() if made else ZeroReward()
+    model = read_made(place)
+    if isinstance(model, RewardModel):
+        return learned(model, adapter, quantile)
+    return model.reward() if model else ZeroReward()
 
 
 def table(place: Path, quantile: float) -> PayTable | None:
     """Return an artefact's rewards of captions; None if nothing was learned."""
     if read_json(place / CONFIG).get("form") in (None, "nothing"):
         return None
-    made = read_made(place)
-    if isinstance(made, RewardModel):
-        return PayTable(made.texts, made.rewards, made.spreads, made.counts, made.normalizer.threshold(quantile))
-    if made is None:
+    model = read_made(place)
+    if isinstance(model, RewardModel):
+        return PayTable(model.texts, model.rewards, model.spreads, model.counts, model.normalizer.threshold(quantile))
+    if model is None:
         return None
-    values = made.reward().scored(list(made.known))
+    values = model.reward().scored(list(model.known))
     unknown = np.zeros_like(values), np.zeros(len(values), dtype=np.int64)
-    return PayTable(list(made.known), values, *unknown, 0.0, normalised=False)
+    return PayTable(list(model.known), values, *unknown, 0.0, normalised=False)
 
 
 def read_labels(place: Path) -> list[dict[str, Any]]:

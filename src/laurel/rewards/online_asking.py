@@ -99,8 +99,8 @@ class Questions:
     @property
     def judge(self) -> dict[str, Any]:
         """Facts about the judge."""
-        found = self._queue.fact(READY) if self._queue else None
-        judge: dict[str, Any] = json.loads(found or "{}").get(self._topic, {})
+        recorded = self._queue.fact(READY) if self._queue else None
+        judge: dict[str, Any] = json.loads(recorded or "{}").get(self._topic, {})
         return judge
 
     def follow(self, labels: Sequence[Label], until: int) -> None:
@@ -114,7 +114,7 @@ class Questions:
         """Return the answers that take effect at this step; `known` labels are already in effect."""
         if step < self._logged_until:
             labels = self._log.get(step, [])
-            self.late = len(self._due()) > len(labels)
+            self.late = len(self._due_questions()) > len(labels)
             for label in labels:
                 self._open.pop((label["first"], label["second"]), None)
             return labels
@@ -123,22 +123,22 @@ class Questions:
         if self._logged_until:  # a resumed run has a new judge, which is waited for again
             self._logged_until, self.late = 0, False
         self._post(self._queue)
-        due = {item: number for item in self._due() if (number := self._open[item][1]) is not None}
+        due = {item: number for item in self._due_questions() if (number := self._open[item][1]) is not None}
         numbers = list(due.values())
-        found = self._queue.answers(numbers)
-        if not self.late and len(found) < len(due):
-            found = self._wait(self._queue, numbers)
+        answers = self._queue.answers(numbers)
+        if not self.late and len(answers) < len(due):
+            answers = self._wait(self._queue, numbers)
         labels = []
         for item, number in due.items():
-            if number in found:
+            if number in answers:
                 asked, _ = self._open.pop(item)
                 first, second = item
                 labels.append({"asked": asked, "step": step, "first": first, "second": second})
-                labels[-1] |= found[number]._asdict()
-        self._note_lateness(len(due) - len(found), known + len(labels))
+                labels[-1] |= answers[number]._asdict()
+        self._note_lateness(len(due) - len(answers), known + len(labels))
         return labels
 
-    def _due(self) -> list[Item]:
+    def _due_questions(self) -> list[Item]:
         """Return the questions whose answers are due, the oldest first: those asked `delay` checks ago or before."""
         if len(self._checks) < self._own.delay:
             return []
@@ -148,9 +148,9 @@ class Questions:
         """Wait for answers up to `patience`."""
         until = time.monotonic() + self._own.patience
         while True:
-            found = queue.answers(numbers)
-            if len(found) == len(numbers) or time.monotonic() >= until or queue.closed(self._topic) is not None:
-                return found
+            answers = queue.answers(numbers)
+            if len(answers) == len(numbers) or time.monotonic() >= until or queue.closed(self._topic) is not None:
+                return answers
             time.sleep(POLL_SECONDS)
 
     def _note_lateness(self, missing: int, labels: int) -> None:
@@ -195,20 +195,20 @@ class Questions:
     def _drawn_pairs(self, among: IntArray, room: int) -> list[Item]:
         """Return pairs of captions: a least-asked one, and a random other one."""
         order = self._rng.permutation(among)
-        texts, full, found = self._met.texts, set[int](), list[Item]()
-        while len(found) < room and len(full) < len(order):
+        texts, full, pairs = self._met.texts, set[int](), list[Item]()
+        while len(pairs) < room and len(full) < len(order):
             left = order[~np.isin(order, list(full))] if full else order
             first = int(left[self._met.questions[left].argmin()])
             for second in self._rng.permutation(order).tolist():
                 item = _ordered(texts[first], texts[second])
                 if first != second and item not in self._known:
-                    found.append(item)
+                    pairs.append(item)
                     self._known.add(item)
                     self._met.questions[[first, second]] += 1
                     break
             else:
                 full.add(first)
-        return found
+        return pairs
 
     def _drop(self) -> None:
         """Withdraw the oldest questions if too many are open; they may be asked again."""

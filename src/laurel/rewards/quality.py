@@ -100,15 +100,15 @@ def _bag_of_words(
     bag = csr_array((np.ones(len(places[1])), places), shape=(len(judged), max(len(words), 1)))  # repeats add up
     guess = np.zeros(len(held_out.pair))
     for member in np.unique(held_out.member):
-        own = held_out.member == member
-        train = np.setdiff1d(np.arange(len(label)), held_out.pair[own])
+        of_member = held_out.member == member
+        train = np.setdiff1d(np.arange(len(label)), held_out.pair[of_member])
         x = bag[first[train]] - bag[second[train]]
         if bag.shape[1] > MOST_WORDS:
             weights = lsqr(x, label[train] - 0.5, damp=RIDGE**0.5)[0]
         else:
             weights = np.linalg.solve((x.T @ x).toarray() + RIDGE * np.eye(bag.shape[1]), x.T @ (label[train] - 0.5))
-        rows = held_out.pair[own]
-        guess[own] = (bag[first[rows]] - bag[second[rows]]) @ weights
+        rows = held_out.pair[of_member]
+        guess[of_member] = (bag[first[rows]] - bag[second[rows]]) @ weights
     return guess
 
 

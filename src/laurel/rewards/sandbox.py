@@ -134,7 +134,7 @@ class Sandbox:
         from pydantic_monty import MontyError
 
         rows = list(zip(before, actions, after, strict=True))
-        found: list[Any] = []
+        answers: list[Any] = []
         try:
             session = self._session or self._begin()
             size = max(1, min(BATCH, NUMBERS // max(1, 2 * len(rows[0][0])))) if rows else BATCH
@@ -144,11 +144,11 @@ class Sandbox:
                 if not isinstance(answer, list) or len(answer) != len(part):
                     self.close()
                     raise SandboxError("it changed what its caller returns")
-                found += answer
+                answers += answer
         except MontyError as error:
             self.close()
             raise SandboxError(_reason(error)) from None
-        return _read(found)
+        return _read(answers)
 
     def _begin(self) -> MontySession:
         pool = self._pool.__enter__()
@@ -198,11 +198,11 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)[:LONGEST_REASON]
 
 
-def _read(found: Sequence[Any]) -> Evaluated:
-    rewards = np.full(len(found), np.nan)
+def _read(answers: Sequence[Any]) -> Evaluated:
+    rewards = np.full(len(answers), np.nan)
     components: dict[str, DoubleArray] = {}
     failures: Counter[str] = Counter()
-    for row, answer in enumerate(found):
+    for row, answer in enumerate(answers):
         if type(answer) is not tuple or len(answer) != 2 or type(answer[0]) is not bool:
             failures["it returned something else than a number"] += 1
             continue
@@ -221,7 +221,7 @@ def _read(found: Sequence[Any]) -> Evaluated:
         rewards[row] = value
         for name, part in parts.items():
             if name not in components and len(components) < MOST_COMPONENTS:
-                components[name] = np.full(len(found), np.nan)
+                components[name] = np.full(len(answers), np.nan)
             if name in components:
                 components[name][row] = part
     return Evaluated(rewards, components, dict(failures.most_common()))

@@ -71,7 +71,7 @@ class StoredRewards:
             raise DataError(f"{path / INDEX}: is damaged. Run laurel train-reward again.") from None
 
     @staticmethod
-    def write(path: Path, made: Mapping[str, tuple[RewardParams, Sequence[int] | None, int]]) -> None:
+    def write(path: Path, rewards: Mapping[str, tuple[RewardParams, Sequence[int] | None, int]]) -> None:
         """Write the list of rewards, each with its seeds and label sets."""
         content: dict[str, Any] = {
             name: {
@@ -79,7 +79,7 @@ class StoredRewards:
                 "seeds": seeds and list(seeds),
                 **({"sets": sets} if sets > 1 else {}),
             }
-            for name, (settings, seeds, sets) in made.items()
+            for name, (settings, seeds, sets) in rewards.items()
         }
         write_json(path / INDEX, content)
 
@@ -97,8 +97,8 @@ class StoredRewards:
         seeds = self.seeds.get(name, ())
         if seeds is not None and seed not in seeds:
             which = name if name not in self.seeds else f"{name} for seed {seed}"
-            others = f"It has the seeds {', '.join(map(str, seeds))}: name one of them, or run" if seeds else "Run"
-            raise DataError(f"{self.path}: holds no reward {which}. {others} laurel train-reward again.")
+            remedy = f"It has the seeds {', '.join(map(str, seeds))}: name one of them, or run" if seeds else "Run"
+            raise DataError(f"{self.path}: holds no reward {which}. {remedy} laurel train-reward again.")
         return self.path / name / seed_folder(seed) if seeds is not None else self._of_set(name, seed)
 
     def table(self, name: str, quantile: float, seed: int = 0) -> PayTable | None:
@@ -110,12 +110,12 @@ class StoredRewards:
 
     def qualities(self) -> dict[str, list[dict[str, Any]]]:
         """Return name -> the quality of a reward for each of its label sets; rewards without quality are left out."""
-        found = {}
+        by_reward = {}
         for name in self.settings:
             files = [set_of(self.path / name, number) / QUALITY for number in range(self.sets[name])]
             if files[0].exists():
-                found[name] = [read_json(file) for file in files]
-        return found
+                by_reward[name] = [read_json(file) for file in files]
+        return by_reward
 
     def set_of_seed(self, name: str, seed: int) -> int:
         """Return the number of the label set for an agent's seed."""
@@ -142,8 +142,8 @@ class StoredRewards:
 
     def programs(self) -> dict[str, Program]:
         """Return the rewards that are code, by name; errors as in `load`."""
-        found = {name: method_of(own).program(self.path / name) for name, own in self.settings.items()}
-        return {name: program for name, program in found.items() if program is not None}
+        by_reward = {name: method_of(settings).program(self.path / name) for name, settings in self.settings.items()}
+        return {name: program for name, program in by_reward.items() if program is not None}
 
     def simulated(self) -> dict[str, str]:
         """Return the rewards made by a simulated judge instead of a language model: name -> judge."""
@@ -183,8 +183,8 @@ class Described:
         """
         try:
             sections = parse_sections({"env": card["env"], "caption": card["caption"]}, str(source))
-            ((name, given),) = card["rewards"].items()
-            settings = settings_of(name, given)
+            ((name, content),) = card["rewards"].items()
+            settings = settings_of(name, content)
         except ParamsError as error:
             raise ParamsError(f"{source}: {str(error).removeprefix(f'{source}: ')}") from None
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -206,7 +206,10 @@ def described(path: Path, seed: int | None = None) -> Described:
     """
     if (path / CARD).exists():
         return Described.of(path, read_json(path / CARD), path / CARD)
-    folder = next((one for one in (path, *list(path.resolve().parents)[:2]) if (one / INDEX).exists()), None)
+    folder = next(
+        (above for above in (path, *list(path.resolve().parents)[:2]) if (above / INDEX).exists()),
+        None,
+    )
     if folder is None:
         raise DataError(
             f"{path}: is not a reward. Name one that laurel {STAGE} wrote, such as data/reward/preference. A copy of "
@@ -267,9 +270,9 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     parts: list[tuple[Reward, float]] = [
         (require_reward(name, load(name)), weight) for name, weight in sorted(arm.reward.items())
     ]
-    whole = parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else WeightedSum(parts)
-    limit(whole, context.annotate.budget)
-    return whole
+    combined = parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else WeightedSum(parts)
+    limit(combined, context.annotate.budget)
+    return combined
 
 
 def own_reward(agent: Path, name: str) -> Path:

@@ -77,7 +77,7 @@ class TextReward:
         if not texts:
             return np.zeros(0, dtype=np.float32)
         if self.weights is None:
-            return self._whole.score(texts)
+            return self._tuned.score(texts)
         return (self._encoder.encode(list(texts)).astype(np.float64) @ self.weights).astype(np.float32)
 
     @cached_property
@@ -88,7 +88,7 @@ class TextReward:
         return encoder
 
     @cached_property
-    def _whole(self) -> Any:
+    def _tuned(self) -> Any:
         assert self.place is not None
         return Tuned.load(self.place, self.max_length)
 
@@ -131,15 +131,15 @@ class TextReward:
             if config["version"] != VERSION:
                 raise DataError(f"{place}: was written by another version of Laurel. Fit it again.")
             normalizer = Normalizer.read(config["normalizer"])
-            whole = config["train"] == "all"
-            head = {} if whole else load_file(place / HEAD)
+            tunes_all = config["train"] == "all"
+            head = {} if tunes_all else load_file(place / HEAD)
             return cls(
                 config["model"],
                 config["train"],
                 normalizer,
-                None if whole else head["weights"],
+                None if tunes_all else head["weights"],
                 head.get("probe"),
-                place / MODEL if whole else None,
+                place / MODEL if tunes_all else None,
                 config["max_length"],
             )
         except (OSError, SafetensorError, KeyError, TypeError) as error:
@@ -194,13 +194,13 @@ def fit_rows(
     pairs = TextPairs.of(rows)
     if tuning is None:
         vectors = encode([*pairs.texts, PROBE])
-        fitted, found = fit_head(model, pairs, vectors[:-1], seed)
+        fitted, figures = fit_head(model, pairs, vectors[:-1], seed)
         fitted.probe = vectors[-1]
     else:
         tuned, logits, held_out = tune(model, pairs, tuning, seed, place / MODEL)
         normalizer = Normalizer.of(tuned.score(pairs.texts))
         fitted = TextReward(model, "all", normalizer, place=place / MODEL, max_length=tuning.max_length)
         taught = ~held_out & (pairs.p_first != 0.5)
-        found = {"trained_pairs": int(taught.sum()), **quality(pairs, held_out, logits)}
+        figures = {"trained_pairs": int(taught.sum()), **quality(pairs, held_out, logits)}
     fitted.save(place)
-    return fitted, {"model": model, "train": fitted.train, **found}
+    return fitted, {"model": model, "train": fitted.train, **figures}

@@ -85,11 +85,11 @@ class Tuned:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokenize texts; of a longer one the beginning is read."""
-        found: list[list[int]] = self.tokenizer(list(texts), truncation=True, max_length=self.max_length)["input_ids"]
+        tokens: list[list[int]] = self.tokenizer(list(texts), truncation=True, max_length=self.max_length)["input_ids"]
         ends = self.tokenizer.eos_token_id
         if ends is None or self.tokenizer.sep_token_id is not None:
-            return found
-        return [one if one and one[-1] == ends else [*one[: self.max_length - 1], ends] for one in found]
+            return tokens
+        return [row if row and row[-1] == ends else [*row[: self.max_length - 1], ends] for row in tokens]
 
     def score(self, texts: Sequence[str]) -> FloatArray:
         """Return the head's answers (N,)."""

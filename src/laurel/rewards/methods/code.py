@@ -80,64 +80,68 @@ class Code(Method[CodeParams]):
         return self.settings.writer
 
     def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
-        own = self.settings
+        settings = self.settings
         need(PACKAGE)
-        if own.select == "training":
-            _check_trial(own.trial)
-        kind = _kind(own, context)
-        chat = _chat(kind, own)
+        if settings.select == "training":
+            _check_trial(settings.trial)
+        kind = _kind(settings, context)
+        chat = _chat(kind, settings)
         if chat is None:
-            _other_writer(kind, own, adapter, 0)
+            _other_writer(kind, settings, adapter, 0)
         else:
-            for question in _questions(own, adapter):
+            for question in _questions(settings, adapter):
                 question.messages(question.sample)
         return None
 
     def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str:
         from laurel.feedback.questions.code import Assignment
 
-        own = self.settings
-        kind = _kind(own, context)
-        chat = _chat(kind, own)
-        agents = f"{own.trial.seeds} agent{'s' * (own.trial.seeds > 1)}"
-        trained = f", each tried by training {agents} for {own.trial.steps:,} steps"
-        rounds = f"{own.rounds} round{'s' * (own.rounds > 1)} of {own.samples} function{'s' * (own.samples > 1)}"
-        asked = f"{rounds}{trained if own.select == 'training' else ''}"
+        settings = self.settings
+        kind = _kind(settings, context)
+        chat = _chat(kind, settings)
+        agents = f"{settings.trial.seeds} agent{'s' * (settings.trial.seeds > 1)}"
+        trained = f", each tried by training {agents} for {settings.trial.steps:,} steps"
+        functions = f"{settings.samples} function{'s' * (settings.samples > 1)}"
+        rounds = f"{settings.rounds} round{'s' * (settings.rounds > 1)} of {functions}"
+        asked = f"{rounds}{trained if settings.select == 'training' else ''}"
         if chat is None:
-            writer = _other_writer(kind, own, adapter, 0)
+            writer = _other_writer(kind, settings, adapter, 0)
             return f"{writer.name} writes {asked}, at no cost{f'; {writer.remark}' if writer.remark else ''}"
         numbers = Numbers(adapter)
-        found = chat.estimate_of(_questions(own, adapter)[0], [Assignment(numbers.observation, numbers.action)])
-        cost = found.costs(found.price)
-        number = found.calls + (own.rounds - 1) * found.distinct  # what later rounds show is not known yet
+        first_round = chat.estimate_of(
+            _questions(settings, adapter)[0], [Assignment(numbers.observation, numbers.action)]
+        )
+        cost = first_round.costs(first_round.price)
+        # What later rounds show is not known yet.
+        number = first_round.calls + (settings.rounds - 1) * first_round.distinct
         calls = f"{number:,} call{'s' * (number != 1)} at most without follow-ups"
-        later = "; later rounds show the best function, too, so each costs more" if own.rounds > 1 else ""
+        later = "; later rounds show the best function, too, so each costs more" if settings.rounds > 1 else ""
         return f"{chat.model_name} writes {asked}: {calls}, cost of the first round {cost}{later}"
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.rewards.code_search import ChatWriter, Sample, Search, save
 
         assert inputs.trajectories is not None
-        own, numbers = self.settings, Numbers(adapter)
+        settings, numbers = self.settings, Numbers(adapter)
         sample = Sample.read(inputs.trajectories, numbers)
-        if own.select == "agreement" and np.ptp(sample.returns) == 0:
+        if settings.select == "agreement" and np.ptp(sample.returns) == 0:
             raise DataError(
                 "rewards of kind code: select is agreement, but all collected episodes have the same return, so "
                 "functions cannot be ranked. Set select to training, or collect with other policies."
             )
-        kind = _kind(own, context)
-        chat = _chat(kind, own)
+        kind = _kind(settings, context)
+        chat = _chat(kind, settings)
         writer: Writer
         if chat is None:
-            writer = _other_writer(kind, own, adapter, seed)
+            writer = _other_writer(kind, settings, adapter, seed)
         else:
-            writer = ChatWriter(chat, *_questions(own, adapter), context.account)
+            writer = ChatWriter(chat, *_questions(settings, adapter), context.account)
         trial = None
-        if own.select == "training":
+        if settings.select == "training":
             assert inputs.trial is not None, "train-reward gives one"
-            trial = partial(inputs.trial, settings=own.trial)
-        search = Search(numbers, sample, writer, trial, own.trial.shaping.quantile)
-        best, every = search.run(own.rounds)
+            trial = partial(inputs.trial, settings=settings.trial)
+        search = Search(numbers, sample, writer, trial, settings.trial.shaping.quantile)
+        best, every = search.run(settings.rounds)
         write_json(place / QUALITY, save(place, search, best, every))
 
     def notes(self, name: str, qualities: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -173,26 +177,26 @@ def _check_trial(trial: TrialParams) -> None:
         )
 
 
-def _kind(own: CodeParams, context: RewardContext) -> AnnotatorKind:
-    return kind_of(context.annotate.judge_named(own.writer, "rewards of kind code: writer"))
+def _kind(settings: CodeParams, context: RewardContext) -> AnnotatorKind:
+    return kind_of(context.annotate.judge_named(settings.writer, "rewards of kind code: writer"))
 
 
-def _chat(kind: AnnotatorKind, own: CodeParams) -> ChatAnnotator | None:
+def _chat(kind: AnnotatorKind, settings: CodeParams) -> ChatAnnotator | None:
     """Return the chat model that writes; None if the annotator is not one."""
     from laurel.feedback.chat_annotator import ChatAnnotator
 
     if isinstance(kind, ChatAnnotator):
-        return kind.sampled(own.samples, own.temperature, own.max_tokens)
+        return kind.sampled(settings.samples, settings.temperature, settings.max_tokens)
     return None
 
 
-def _other_writer(kind: AnnotatorKind, own: CodeParams, adapter: EnvAdapter, seed: int) -> Writer:
+def _other_writer(kind: AnnotatorKind, settings: CodeParams, adapter: EnvAdapter, seed: int) -> Writer:
     """Return the writer of an annotator that is not a chat model.
 
     Raises:
         AnnotationError: it has none.
     """
-    writer = kind.code_writer(adapter, seed, own.samples)
+    writer = kind.code_writer(adapter, seed, settings.samples)
     if writer is None:
         raise AnnotationError(
             f"rewards of kind code: the annotator {kind.params.annotator} writes no code. Name a chat model (openai, "
@@ -202,15 +206,15 @@ def _other_writer(kind: AnnotatorKind, own: CodeParams, adapter: EnvAdapter, see
     return writer
 
 
-def _questions(own: CodeParams, adapter: EnvAdapter) -> tuple[CodeQuestion, CodeQuestion]:
+def _questions(settings: CodeParams, adapter: EnvAdapter) -> tuple[CodeQuestion, CodeQuestion]:
     from laurel.feedback.questions.code import CodeQuestion
 
-    first, later = (CodeQuestion.load_prompt(name) for name in (own.prompt, own.reflection))
+    first, later = (CodeQuestion.load_prompt(name) for name in (settings.prompt, settings.reflection))
     if not {"best", "feedback"} <= later.used:
         raise PromptError(
             f"prompt {later.name}: it must show the best function and the results: use the slots best and feedback."
         )
-    return CodeQuestion(first, adapter, own.goal), CodeQuestion(later, adapter, own.goal)
+    return CodeQuestion(first, adapter, settings.goal), CodeQuestion(later, adapter, settings.goal)
 
 
 METHOD = Code

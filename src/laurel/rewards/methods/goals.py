@@ -72,11 +72,11 @@ def suggested(
         question: Question[Any, Any] = _question(settings, kind, adapter)
         items = _items(captions, settings)
         answers = zip(items, kind.answers(question, items, context.key(settings), context.account), strict=True)
-        found: dict[str, list[str]] = {}
+        by_context: dict[str, list[str]] = {}
         if settings.form == "closed":
             sensible = [(*item, probability(votes)) for item, votes in answers]
             for state, caption, yes in sensible:
-                found.setdefault(state, []).extend([caption] * ((yes or 0.0) > settings.least))
+                by_context.setdefault(state, []).extend([caption] * ((yes or 0.0) > settings.least))
             known = [yes for _, _, yes in sensible if yes is not None]
             if known and (highest := max(known)) <= settings.least:
                 key = context.key(settings)
@@ -87,22 +87,22 @@ def suggested(
                 )
         else:
             for state, votes in answers:
-                found[state] = list(dict.fromkeys(goal for vote in votes for goal in vote.value or ()))
-        return kind.model_name, False, found
+                by_context[state] = list(dict.fromkeys(goal for vote in votes for goal in vote.value or ()))
+        return kind.model_name, False, by_context
     picked = [text for text, value in zip(captions, kind.utility(captions).tolist(), strict=True) if value > 0]
     simulated = kind_of(context.annotate).simulated
     return f"{context.annotate.annotator} (simulated)" if simulated else kind.name, simulated, {"": picked}
 
 
 def goals_judge(
-    own: GoalsParams, context: RewardContext, adapter: EnvAdapter, captions: Sequence[str] = ()
+    settings: GoalsParams, context: RewardContext, adapter: EnvAdapter, captions: Sequence[str] = ()
 ) -> ChatAnnotator | TextJudge:
     """Return the judge that suggests goals.
 
     Raises:
         AnnotationError: the annotator only judges pairs.
     """
-    return judge_of_texts(context.annotate, adapter, context.key(own), "suggests no goals", captions=captions)
+    return judge_of_texts(context.annotate, adapter, context.key(settings), "suggests no goals", captions=captions)
 
 
 def _question(settings: GoalsParams, kind: ChatAnnotator, adapter: EnvAdapter) -> GoalsQuestion | SensibleQuestion:
@@ -134,17 +134,17 @@ class GoalTable:
     encoder: str
 
     @classmethod
-    def of(cls, found: Suggestions, captions: Sequence[str], encoder: str) -> GoalTable:
+    def of(cls, by_context: Suggestions, captions: Sequence[str], encoder: str) -> GoalTable:
         """Compare the captions with all goals.
 
         Raises:
             AnnotationError: no goal was suggested.
         """
-        goals = list(dict.fromkeys(goal for suggested in found.values() for goal in suggested))
+        goals = list(dict.fromkeys(goal for suggested in by_context.values() for goal in suggested))
         if not goals:
             raise AnnotationError("rewards of kind goals: no goal was suggested. Use another annotator or prompt.")
         places = {goal: place for place, goal in enumerate(goals)}
-        contexts = {context: [places[goal] for goal in suggested] for context, suggested in found.items()}
+        contexts = {context: [places[goal] for goal in suggested] for context, suggested in by_context.items()}
         return cls(goals, contexts, captions, cosines(captions, goals, encoder), encoder)
 
     def quality(self, threshold: float, adapter: EnvAdapter) -> dict[str, Any]:
@@ -161,9 +161,9 @@ class GoalTable:
 
     def shuffled(self, seed: int) -> GoalTable:
         """Return the table of as many other captions as goals, drawn by a seed; all goals must be captions."""
-        others = generator(seed, "shuffled_labels").permutation(len(self.captions)).tolist()
+        order = generator(seed, "shuffled_labels").permutation(len(self.captions)).tolist()
         places = {caption: place for place, caption in enumerate(self.captions)}
-        goals = [self.captions[others[places[goal]]] for goal in self.goals]
+        goals = [self.captions[order[places[goal]]] for goal in self.goals]
         return replace(self, goals=goals, similarity=cosines(self.captions, goals, self.encoder))
 
     def save(self, place: Path) -> None:
@@ -235,9 +235,9 @@ class GoalReward:
         self._opened = np.concatenate([self._opened, np.stack([self._goals_of(text) for text in new])])
 
     def _goals_of(self, context: str) -> Any:
-        found = np.zeros(len(self._table.goals), dtype=np.bool_)
-        found[list(self._table.contexts.get(context, ()))] = True
-        return found
+        suggested = np.zeros(len(self._table.goals), dtype=np.bool_)
+        suggested[list(self._table.contexts.get(context, ()))] = True
+        return suggested
 
 
 def cosines(texts: Sequence[str], goals: Sequence[str], encoder: str) -> FloatArray:
@@ -281,8 +281,8 @@ class Goals(Method[GoalsParams]):
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         texts = list(read_vocabulary(inputs.captions).texts)
-        judge, simulated, found = suggested(texts, self.settings, context, adapter)
-        table = GoalTable.of(found, texts, context.annotate.embedding.model)
+        judge, simulated, by_context = suggested(texts, self.settings, context, adapter)
+        table = GoalTable.of(by_context, texts, context.annotate.embedding.model)
         table.save(place)
         quality = table.quality(self.settings.threshold, adapter)
         write_json(place / QUALITY, {"judge": judge, "simulated": simulated, **quality})

@@ -119,8 +119,8 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
         return LikelyActions(within(annotate.budget), adapter, within)
 
     def _advisor(self, adapter: EnvAdapter, annotate: AnnotateParams, key: str) -> Advisor:
-        own = self.settings
-        return make_advisor(own.actor, own.options, adapter, annotate, key)
+        settings = self.settings
+        return make_advisor(settings.actor, settings.options, adapter, annotate, key)
 
 
 def _config(context: RewardContext) -> dict[str, Any]:

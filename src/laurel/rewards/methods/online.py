@@ -49,11 +49,11 @@ class Online(LearningMethod[OnlineParams]):
         """Refuse a judge that cannot be asked here."""
         from laurel.feedback.responders import check_captions
 
-        own = self.settings
-        judge = context.annotate.judge_named(own.judge, "rewards of kind online: judge")
-        if own.form != "ranking":
+        settings = self.settings
+        judge = context.annotate.judge_named(settings.judge, "rewards of kind online: judge")
+        if settings.form != "ranking":
             try:
-                check_captions(judge, adapter, own.prompt, own.goal)
+                check_captions(judge, adapter, settings.prompt, settings.goal)
             except AnnotationError as error:
                 raise AnnotationError(f"rewards of kind online: {error}") from None
         for voter in judge.voters:
@@ -67,37 +67,42 @@ class Online(LearningMethod[OnlineParams]):
         )
 
     def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str | None:
-        own = self.settings
-        if own.replay:
-            return f"labels of {own.replay} count again, and no judge is asked"
-        judge = context.annotate.of_judge(own.judge)
+        settings = self.settings
+        if settings.replay:
+            return f"the labels of {settings.replay} are replayed, and no judge is asked"
+        judge = context.annotate.of_judge(settings.judge)
         voters = judge.voters
         who = ", ".join(kind_of(voter).title for voter in voters)
-        what = "pairs of captions" if own.form == "ranking" else "captions"
+        what = "pairs of captions" if settings.form == "ranking" else "captions"
         asking = [voter.language_model for voter in voters if isinstance(kind_of(voter), ChatAnnotator)]
-        each = sum(one.votes * (2 if own.form == "ranking" and one.both_orders else 1) for one in asking)
-        calls = f", which take {each * own.questions:,} calls per agent without follow-ups" if each else ""
+        each = sum(params.votes * (2 if settings.form == "ranking" and params.both_orders else 1) for params in asking)
+        calls = f", which take {each * settings.questions:,} calls per agent without follow-ups" if each else ""
         calls += self._cost(judge, adapter) if each else ""
         known = context.annotate.feedback_seeds * self._known_answers(judge, adapter)
         if each and known:
             calls += f", and before that at most {known:,} with known answers in all, which take {each * known:,}"
-        return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most{calls}"
+        most = f"at most {settings.questions:,} per agent"
+        return f"{who} is asked about {what} while agents are trained: {most}{calls}"
 
     def _cost(self, judge: AnnotateParams, adapter: EnvAdapter) -> str:
         """Return the cost of an agent's questions as text, from those about listed captions; empty without any."""
         from laurel.feedback.responders import estimates
 
-        own, listed = self.settings, self._listed(adapter)
+        settings, listed = self.settings, self._listed(adapter)
         if len(listed) < 2:
             return ""
-        found = estimates("pair" if own.form == "ranking" else "caption", judge, adapter, listed, own.prompt, own.goal)
-        if not found or not all(one.calls for one in found):
+        needs = estimates(
+            "pair" if settings.form == "ranking" else "caption", judge, adapter, listed, settings.prompt, settings.goal
+        )
+        if not needs or not all(one.calls for one in needs):
             return ""  # no server is asked, or the answers are stored, so that it is unknown what others take
-        costs = [one.needs.most_cost for one in found]
+        costs = [need.needs.most_cost for need in needs]
         if any(cost is None for cost in costs):
             return " and cost an unknown amount"
-        shares = [one.distinct / one.pairs / one.calls for one in found]  # calls for a question, of those counted
-        most = own.questions * sum(cost * share for cost, share in zip(costs, shares, strict=True) if cost is not None)
+        shares = [one.distinct / one.pairs / one.calls for one in needs]  # calls for a question, of those counted
+        most = settings.questions * sum(
+            cost * share for cost, share in zip(costs, shares, strict=True) if cost is not None
+        )
         return f" and cost {in_words(most)} per agent at most if they are as long as those about listed captions"
 
     @staticmethod
@@ -127,13 +132,13 @@ class Online(LearningMethod[OnlineParams]):
         return OnlineReward(own, self.settings, context, adapter, self.topic(context, own.seed))
 
     def topic(self, context: RewardContext, seed: int) -> Topic | None:
-        own = self.settings
-        if own.replay:
+        settings = self.settings
+        if settings.replay:
             return None
         label_set = seed % context.annotate.feedback_seeds
-        if own.form == "ranking":
-            return Topic("pair", own.judge, label_set)
-        return Topic("caption", own.judge, label_set, own.prompt, own.goal)
+        if settings.form == "ranking":
+            return Topic("pair", settings.judge, label_set)
+        return Topic("caption", settings.judge, label_set, settings.prompt, settings.goal)
 
     def table(self, place: Path, quantile: float) -> PayTable | None:
         from laurel.rewards.online_artefact import table

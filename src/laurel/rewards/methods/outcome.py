@@ -77,7 +77,7 @@ def collected_outcomes(trajectories: Path, captions: Path, adapter: EnvAdapter, 
                 last.append(int(ids[i]))
             if not (transitions.terminated[i] or transitions.truncated[i]) or not last:
                 continue
-            text = collapse([vocabulary.texts[one] for one in last])
+            text = collapse([vocabulary.texts[caption_id] for caption_id in last])
             solved = adapter.succeeded(np.array([returns], np.float32), transitions[i : i + 1])
             known = known and solved is not None
             counts[text] = counts.get(text, 0) + 1
@@ -156,7 +156,7 @@ class OutcomeReward:
             if not steps.valid[t, n]:
                 self._last[n].clear()
             elif ended[t, n]:
-                text = collapse([steps.texts[one] for one in self._last[n]])
+                text = collapse([steps.texts[caption_id] for caption_id in self._last[n]])
                 if text in self._answers:
                     paid[t, n] = self._answers[text]
                 else:
@@ -204,7 +204,7 @@ class ChatJudge(OutcomeJudge):
     ) -> None:
         self._kind, self._settings, self._context, self._adapter = kind, settings, context, adapter
         self.name = kind.model_name
-        self.shown = {one.episode for one in settings.examples}
+        self.shown = {example.episode for example in settings.examples}
 
     def check(self) -> None:
         question = self._question(())
@@ -224,11 +224,11 @@ class ChatJudge(OutcomeJudge):
         return [probability(answers) for answers in asked]
 
     def _question(self, more: Sequence[Example]) -> OutcomeQuestion:
-        own = self._settings
-        prompt = OutcomeQuestion.load_prompt(own.prompt)
-        examples = [*(Example(one.episode, one.reached, one.why) for one in own.examples), *more]
+        settings = self._settings
+        prompt = OutcomeQuestion.load_prompt(settings.prompt)
+        examples = [*(Example(example.episode, example.reached, example.why) for example in settings.examples), *more]
         scored = self._kind.scored(prompt)
-        return OutcomeQuestion(prompt, self._adapter, own.goal, scored=scored, examples=examples)
+        return OutcomeQuestion(prompt, self._adapter, settings.goal, scored=scored, examples=examples)
 
 
 class OutcomeTexts(OutcomeJudge):
@@ -300,8 +300,8 @@ def answered(
     drawn = generator(seed, "outcome labels").permutation(len(truth))[: settings.labels]
     labelled = {text: truth[text] for text in (list(truth)[i] for i in drawn)}
     asked = [text for text in outcomes.texts if text not in labelled]
-    found = dict(zip(asked, judge.answers(asked, labelled) if asked else (), strict=True))
-    answers = {text: p for text, p in found.items() if p is not None} | {
+    verdicts = dict(zip(asked, judge.answers(asked, labelled) if asked else (), strict=True))
+    answers = {text: p for text, p in verdicts.items() if p is not None} | {
         text: float(labelled[text]) for text in labelled
     }
     counts = dict(zip(outcomes.texts, outcomes.counts, strict=True))
@@ -349,16 +349,16 @@ class Outcome(Method[OutcomeParams]):
         return why
 
     def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str | None:
-        own, texts = self.settings, None
+        settings, texts = self.settings, None
         if collected is not None:
-            texts = collected_outcomes(collected.trajectories, collected.captions, adapter, own.captions).texts
-        return outcome_judge(own, context, adapter).estimate(texts)
+            texts = collected_outcomes(collected.trajectories, collected.captions, adapter, settings.captions).texts
+        return outcome_judge(settings, context, adapter).estimate(texts)
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         assert inputs.trajectories is not None
-        own = self.settings
-        outcomes = collected_outcomes(inputs.trajectories, inputs.captions, adapter, own.captions)
-        table, quality = answered(outcomes, own, context, adapter, seed)
+        settings = self.settings
+        outcomes = collected_outcomes(inputs.trajectories, inputs.captions, adapter, settings.captions)
+        table, quality = answered(outcomes, settings, context, adapter, seed)
         table.save(place)
         write_json(place / QUALITY, quality)
 
@@ -373,10 +373,10 @@ class Outcome(Method[OutcomeParams]):
         return OutcomeReward(OutcomeTable.load(place).answers, self.settings.captions)
 
     def table(self, place: Path, quantile: float) -> PayTable:
-        found = OutcomeTable.load(place)
-        values = np.array([found.answers[text] for text in found.answers], dtype=np.float32)
-        unknown, counts = np.zeros_like(values), np.array(found.counts)
-        return PayTable(list(found.answers), values, unknown, counts, 0.0, normalised=False, of="outcome")
+        outcomes = OutcomeTable.load(place)
+        values = np.array([outcomes.answers[text] for text in outcomes.answers], dtype=np.float32)
+        unknown, counts = np.zeros_like(values), np.array(outcomes.counts)
+        return PayTable(list(outcomes.answers), values, unknown, counts, 0.0, normalised=False, of="outcome")
 
 
 METHOD = Outcome

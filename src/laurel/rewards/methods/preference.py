@@ -34,9 +34,9 @@ class Preference(Method[PreferenceParams]):
         from laurel.rewards.training import train_reward_model
 
         assert inputs.trajectories is not None
-        own, length = self.settings, context.caption.segment_length
+        settings, length = self.settings, context.caption.segment_length
         model, quality = train_reward_model(
-            seed, length, own, adapter, inputs.trajectories, inputs.captions, inputs.preferences
+            seed, length, settings, adapter, inputs.trajectories, inputs.captions, inputs.preferences
         )
         model.save(place)
         write_json(place / QUALITY, quality)

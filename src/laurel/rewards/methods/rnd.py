@@ -47,14 +47,14 @@ class RND(Method[RNDParams]):
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.distillation import Distillation
 
-        own = self.settings
+        settings = self.settings
         return Distillation(
             adapter.features,
             seed=read_json(place / "config.json")["seed"],
-            width=own.width,
-            learning_rate=own.learning_rate,
-            batch_size=own.batch_size,
-            gamma=own.gamma,
+            width=settings.width,
+            learning_rate=settings.learning_rate,
+            batch_size=settings.batch_size,
+            gamma=settings.gamma,
         )
 
 

@@ -41,7 +41,7 @@ class ScoreParams(RewardParams):
     size: Annotated[int, Field(ge=1, le=50)] = 4
     """Texts per group; 1: each text alone."""
     n_groups: Count | None = None
-    """Number of groups; null: such that each text is in four. A chat model is asked about each group once per order
+    """Number of groups; null: enough for each text to be in four. A chat model is asked about each group once per order
     (annotate.language_model.both_orders) and vote."""
     prompt: str = "zero_to_ten"
     """Prompt of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
@@ -60,7 +60,7 @@ Scores = DoubleArray
 
 
 def drawn_groups(n: int, size: int, n_groups: int | None, seed: int) -> IntArray:
-    """Draw groups of distinct texts (G, size), such that all texts are in about equally many groups.
+    """Draw groups of distinct texts (G, size), so that all texts are in about the same number of groups.
 
     Args:
         size: of a group; n if there are fewer texts.
@@ -97,34 +97,36 @@ def on_one_scale(groups: IntArray, scores: Scores, n: int) -> Scores:
     groups, scores = groups[kept], scores[kept]
     size = groups.shape[1]
     counts = np.bincount(groups.reshape(-1), minlength=n)
-    own, offset = np.zeros(n), np.zeros((len(groups), 1))
+    score_of, offset = np.zeros(n), np.zeros((len(groups), 1))
     for _ in range(SWEEPS if size > 1 else 1):
         sums = np.bincount(groups.reshape(-1), weights=(scores - offset).reshape(-1), minlength=n)
-        own = sums / np.maximum(counts, 1)
+        score_of = sums / np.maximum(counts, 1)
         if size > 1:
-            offset = (scores - own[groups]).sum(axis=1, keepdims=True) / (size + SHRINKAGE)
-    return np.where(counts > 0, own, np.nan)
+            offset = (scores - score_of[groups]).sum(axis=1, keepdims=True) / (size + SHRINKAGE)
+    return np.where(counts > 0, score_of, np.nan)
 
 
-def question_of(own: ScoreParams, context: RewardContext, adapter: EnvAdapter, size: int) -> ScoreQuestion:
+def question_of(settings: ScoreParams, context: RewardContext, adapter: EnvAdapter, size: int) -> ScoreQuestion:
     """Return the question that a chat model is asked.
 
     Raises:
         PromptError: the prompt does not exist, or does not fit the environment.
     """
     orders = context.annotate.language_model.both_orders
-    return ScoreQuestion(ScoreQuestion.load_prompt(own.prompt), adapter, own.goal, size=size, both_orders=orders)
+    return ScoreQuestion(
+        ScoreQuestion.load_prompt(settings.prompt), adapter, settings.goal, size=size, both_orders=orders
+    )
 
 
 def score_judge(
-    own: ScoreParams, context: RewardContext, adapter: EnvAdapter, seed: int = 0, captions: Sequence[str] = ()
+    settings: ScoreParams, context: RewardContext, adapter: EnvAdapter, seed: int = 0, captions: Sequence[str] = ()
 ) -> ChatAnnotator | TextJudge:
     """Return the judge that scores.
 
     Raises:
         AnnotationError: the annotator only judges pairs.
     """
-    return judge_of_texts(context.annotate, adapter, context.key(own), "gives no scores", seed, captions)
+    return judge_of_texts(context.annotate, adapter, context.key(settings), "gives no scores", seed, captions)
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class Scored:
 def asked(
     texts: Sequence[str],
     groups: IntArray,
-    own: ScoreParams,
+    settings: ScoreParams,
     context: RewardContext,
     adapter: EnvAdapter,
     seed: int,
@@ -153,14 +155,14 @@ def asked(
     Args:
         captions: of single steps, which texts may consist of.
     """
-    judge = score_judge(own, context, adapter, seed, captions)
+    judge = score_judge(settings, context, adapter, seed, captions)
     if not isinstance(judge, ChatAnnotator):
         simulated = kind_of(context.annotate).simulated
         return Scored(judge.name, simulated, judge.scores(texts, groups), len(groups))
     items = [tuple(texts[i] for i in group) for group in groups.tolist()]
-    question = question_of(own, context, adapter, groups.shape[1])
+    question = question_of(settings, context, adapter, groups.shape[1])
     scores = np.full(groups.shape, np.nan)
-    for number, answers in enumerate(judge.answers(question, items, context.key(own), context.account)):
+    for number, answers in enumerate(judge.answers(question, items, context.key(settings), context.account)):
         values = [answer.value for answer in answers if answer.value is not None]
         if 2 * len(values) > len(answers):
             scores[number] = np.mean(values, axis=0)
@@ -221,23 +223,23 @@ class Score(Method[ScoreParams]):
         return None
 
     def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str | None:
-        own, kind = self.settings, score_judge(self.settings, context, adapter)
+        settings, kind = self.settings, score_judge(self.settings, context, adapter)
         if not isinstance(kind, ChatAnnotator):
             return None
         if collected is None:
             return f"{kind.model_name} is asked for scores of captions: {LATER}"
         texts = read_segments(collected.captions).texts
-        groups = drawn_groups(len(texts), own.size, own.n_groups, 0)
+        groups = drawn_groups(len(texts), settings.size, settings.n_groups, 0)
         items = [tuple(texts[i] for i in group) for group in groups.tolist()]
-        return kind.asked(question_of(own, context, adapter, groups.shape[1]), items, "is asked for scores")
+        return kind.asked(question_of(settings, context, adapter, groups.shape[1]), items, "is asked for scores")
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        own = self.settings
+        settings = self.settings
         vocabulary, segments = read_vocabulary(inputs.captions), read_segments(inputs.captions)
         if not segments.texts:
             raise DataError(f"{inputs.captions}: holds no caption to score. Collect more steps (collect.steps).")
-        groups = drawn_groups(len(segments), own.size, own.n_groups, seed)
-        answers = asked(segments.texts, groups, own, context, adapter, seed, vocabulary.texts)
+        groups = drawn_groups(len(segments), settings.size, settings.n_groups, seed)
+        answers = asked(segments.texts, groups, settings, context, adapter, seed, vocabulary.texts)
         scores = on_one_scale(groups, answers.scores, len(segments))
         values = caption_scores(segments, scores, len(vocabulary))
         _scored(vocabulary.texts, values).save(place, counts=vocabulary.counts.tolist())

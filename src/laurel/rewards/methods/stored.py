@@ -44,11 +44,11 @@ class Stored(Method[StoredParams]):
 
     def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse a path that does not hold the reward."""
-        _made(self.settings)
+        _source_of(self.settings)
         return None
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        made, folder = _made(self.settings)
+        made, folder = _source_of(self.settings)
         shutil.copytree(folder, place / MADE, ignore=shutil.ignore_patterns("set-*"))
         write_json(place / CONFIG, {"settings": made.model_dump(mode="json")})
 
@@ -62,7 +62,7 @@ class Stored(Method[StoredParams]):
         return _method(place).table(place / MADE, quantile)
 
 
-def _made(own: StoredParams) -> tuple[RewardParams, Path]:
+def _source_of(own: StoredParams) -> tuple[RewardParams, Path]:
     """Return the settings and directory of the named reward.
 
     Raises:

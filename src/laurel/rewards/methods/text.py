@@ -63,10 +63,10 @@ class Text(Method[TextParams]):
         return self.reads if self.settings.path is None else ("captions",)
 
     def named_files(self) -> Mapping[str, str]:
-        own = self.settings
-        if own.path:
-            return {"path": own.path}
-        return {"model": own.model} if is_directory(own.model) else {}
+        settings = self.settings
+        if settings.path:
+            return {"path": settings.path}
+        return {"model": settings.model} if is_directory(settings.model) else {}
 
     def trained_model(self) -> str:
         return self.settings.model
@@ -79,12 +79,12 @@ class Text(Method[TextParams]):
         return self.settings.judge
 
     def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
-        own = self.settings
-        if own.path is not None:
+        settings = self.settings
+        if settings.path is not None:
             from laurel.rewards.text import TextReward
 
-            TextReward.load(Path(own.path))
-        elif own.train == "all":
+            TextReward.load(Path(settings.path))
+        elif settings.train == "all":
             from laurel.rewards.text_tuning import require_trl
 
             require_trl()
@@ -116,15 +116,19 @@ class Text(Method[TextParams]):
 
     def _fit_rows(self, rows: PreferenceRows, inputs: Inputs, seed: int, place: Path) -> None:
         """Write the artefact of a model that learned from rows of preferences."""
-        own = self.settings
-        tuning = Tuning(own.epochs, own.learning_rate, own.batch_size, own.max_length) if own.train == "all" else None
+        settings = self.settings
+        tuning = (
+            Tuning(settings.epochs, settings.learning_rate, settings.batch_size, settings.max_length)
+            if settings.train == "all"
+            else None
+        )
         model, quality = fit_rows(
             rows,
-            own.model,
+            settings.model,
             tuning=tuning,
             seed=seed,
             place=place,
-            encode=lambda texts: load_encoder(own.model).encode(texts),
+            encode=lambda texts: load_encoder(settings.model).encode(texts),
         )
         _score(model, quality, inputs, place)
 
