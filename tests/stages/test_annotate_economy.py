@@ -161,7 +161,7 @@ def test_waiting_batches_are_reported(
         assert main(["annotate"]) == 2
         assert "No pair was judged. 0 of 40 pairs were judged: the budget of 0.02 minutes" in capsys.readouterr().err
         said = forecast(capsys)
-        assert said["sent"] == f"{2 * PAIRS} more are in batches that wait to be fetched"
+        assert said["sent"] == f"{2 * PAIRS} more are in batches that are not fetched yet"
         assert said["calls"].startswith("0, ")
         project.change({"annotate.openai.mode": "live", "annotate.openai.retries": 0})
         assert "sent" not in forecast(capsys)

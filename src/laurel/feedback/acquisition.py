@@ -60,7 +60,7 @@ class Information(_OnEmbeddings):
             chosen.append(best_one)
             direction = covariance @ between[best_one]
             expected_shift = posterior.likelihood.expected_shift(mean[[best_one]], variance[[best_one]])
-            chance, up, down = (float(one[0]) for one in expected_shift)
+            chance, up, down = (float(value[0]) for value in expected_shift)
             shift = up if rng.random() < chance else -down
             along = between @ direction / variance[best_one]
             mean = mean + shift * along

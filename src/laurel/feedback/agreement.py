@@ -84,9 +84,9 @@ def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000)
         cells = np.zeros((len(rows), size * size))
         cells[both, codes[both, one] * size + codes[both, other]] = 1.0
         table = (weights @ cells).reshape(-1, size, size)
-        of = int(counts[both].sum())
-        same = float(np.trace(table[0]) / of) if of else None
-        pairwise.append({"judges": [one, other], **_kappa(cohen(table), of), "same": same})
+        n_both = int(counts[both].sum())
+        same = float(np.trace(table[0]) / n_both) if n_both else None
+        pairwise.append({"judges": [one, other], **_kappa(cohen(table), n_both), "same": same})
     if judges == 2:
         kappa = {key: pairwise[0][key] for key in ("value", "ci95", "of")}
     else:
@@ -95,7 +95,7 @@ def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000)
     return {"kind": "cohen" if judges == 2 else "fleiss", "kappa": kappa, "pairwise": pairwise}
 
 
-def _kappa(values: DoubleArray, of: int) -> Kappa:
+def _kappa(values: DoubleArray, n: int) -> Kappa:
     """Return the first value with the 95% interval of the others, which are its bootstrap resamples.
 
     There is no interval if too many resamples are undefined, or if all are equal, as where judges always agree: these
@@ -103,17 +103,17 @@ def _kappa(values: DoubleArray, of: int) -> Kappa:
     """
     value, resampled = values[0], values[1:][~np.isnan(values[1:])]
     if np.isnan(value):
-        return {"value": None, "ci95": None, "of": of}
+        return {"value": None, "ci95": None, "of": n}
     known = len(resampled) >= LEAST_DEFINED * (len(values) - 1) and np.ptp(resampled) > 0
     interval = [float(edge) for edge in np.percentile(resampled, [2.5, 97.5])] if known else None
-    return {"value": float(value), "ci95": interval, "of": of}
+    return {"value": float(value), "ci95": interval, "of": n}
 
 
-def table(names: Sequence[str], found: Mapping[str, Any]) -> str:
+def table(names: Sequence[str], measured: Mapping[str, Any]) -> str:
     """Return agreement as lines of text."""
-    title = "Cohen's kappa" if found["kind"] == "cohen" else "Fleiss' kappa"
-    lines = [f"{title}: {_text(found['kappa'])}"]
-    for pair in found["pairwise"]:
+    title = "Cohen's kappa" if measured["kind"] == "cohen" else "Fleiss' kappa"
+    lines = [f"{title}: {_text(measured['kappa'])}"]
+    for pair in measured["pairwise"]:
         one, other = (names[number] for number in pair["judges"])
         same = "" if pair["same"] is None else f", the same in {pair['same']:.0%}"
         lines.append(f"  {one} and {other}: kappa {_text(pair)}{same}")

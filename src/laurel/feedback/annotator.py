@@ -84,8 +84,8 @@ class OnJudged(Protocol):
 
 def failures_of(annotator: Annotator) -> dict[str, dict[str, int]]:
     """Return annotator -> reason -> number of failures; empty for an annotator that cannot fail."""
-    found: dict[str, dict[str, int]] = getattr(annotator, "failures", {})
-    return found
+    failures: dict[str, dict[str, int]] = getattr(annotator, "failures", {})
+    return failures
 
 
 def usage_of(annotator: Annotator) -> Usage:
@@ -106,8 +106,8 @@ def usage_of(annotator: Annotator) -> Usage:
 
 def questions_asked(asker: object) -> list[Asked]:
     """Return samples of questions; empty for annotators that ask no chat model."""
-    found: list[Asked] = getattr(asker, "asked_sample", [])
-    return found
+    samples: list[Asked] = getattr(asker, "asked_sample", [])
+    return samples
 
 
 class Annotator(Protocol):
@@ -183,7 +183,7 @@ def annotated(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged) 
     reports = hasattr(annotator, "on_judged")
     if reports:
         annotator.on_judged = on_judged  # type: ignore[attr-defined]
-    drawn = given = 0
+    drawn = received = 0
 
     def counted() -> Iterator[Pair]:
         nonlocal drawn
@@ -199,14 +199,14 @@ def annotated(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged) 
         )
     judgement: Any
     for judgement in judgements:
-        given += 1
-        judgement = _checked(annotator, judgement, given - drawn)
+        received += 1
+        judgement = _checked(annotator, judgement, received - drawn)
         if not reports and judgement.status != "unasked":
             on_judged(1, stored=False)
         yield judgement
-    if given < drawn or next(stream, None) is not None:
+    if received < drawn or next(stream, None) is not None:
         raise AnnotationError(
-            f"The annotator {annotator.name} stopped after {given:,} judgements, but one for each pair is required."
+            f"The annotator {annotator.name} stopped after {received:,} judgements, but one for each pair is required."
         )
 
 
@@ -214,31 +214,31 @@ def _checked(annotator: Annotator, judgement: object, surplus: int) -> Judgement
     """Return a judgement with Python's own numbers, which JSON can hold.
 
     Raises:
-        AnnotationError: it is none, has no pair, or a field that is of another type or does not go with its status.
+        AnnotationError: it is none, has no pair, or a field that is of another type or contradicts its status.
     """
-    said = f"The annotator {annotator.name} gave {judgement!r:.100}, but "
+    complaint = f"The annotator {annotator.name} gave {judgement!r:.100}, but "
     if surplus > 0:
-        raise AnnotationError(f"{said}every pair had its judgement. Yield one for each pair, in order.")
+        raise AnnotationError(f"{complaint}every pair had its judgement. Yield one for each pair, in order.")
     if not isinstance(judgement, Judgement):
-        raise AnnotationError(f'{said}a Judgement is required, such as Judgement("ok", 0.9).')
+        raise AnnotationError(f'{complaint}a Judgement is required, such as Judgement("ok", 0.9).')
     status: Any
     p: Any
     votes: Any
     swap: Any
     status, p, votes, swap, *several = judgement  # of any type: another package's
     if not isinstance(status, str) or status not in get_args(Status):
-        raise AnnotationError(f"{said}its status must be one of {', '.join(get_args(Status))}.")
+        raise AnnotationError(f"{complaint}its status must be one of {', '.join(get_args(Status))}.")
     if not (p is None if status not in ("ok", "tie") else isinstance(p, int | float | np.number) and 0 <= p <= 1):
-        raise AnnotationError(f"{said}ok and tie need a probability from 0 to 1, and other statuses have None.")
+        raise AnnotationError(f"{complaint}ok and tie need a probability from 0 to 1, and other statuses have None.")
     if status == "tie" and p != TIE.p_first:
-        raise AnnotationError(f"{said}a tie has the probability 0.5.")
+        raise AnnotationError(f"{complaint}a tie has the probability 0.5.")
     if not isinstance(votes, Integral) or not 0 <= int(votes) <= MOST_VOTES:
-        raise AnnotationError(f"{said}its votes must be a number of answers, from 0 to {MOST_VOTES:,}.")
+        raise AnnotationError(f"{complaint}its votes must be a number of answers, from 0 to {MOST_VOTES:,}.")
     if not (swap is None or isinstance(swap, bool | np.bool_)):
-        raise AnnotationError(f"{said}its swap_consistent must be True, False or None.")
+        raise AnnotationError(f"{complaint}its swap_consistent must be True, False or None.")
     for values, field, fits in zip(several, ("answers", "members"), (_is_answer, _is_member), strict=True):
         if not isinstance(values, tuple) or not all(map(fits, values)):
-            raise AnnotationError(f"{said}its {field} must be a tuple as in laurel.feedback.annotator.Judgement.")
+            raise AnnotationError(f"{complaint}its {field} must be a tuple as in laurel.feedback.annotator.Judgement.")
     return judgement._replace(
         p_first=None if p is None else float(p), votes=int(votes), swap_consistent=None if swap is None else bool(swap)
     )
@@ -246,7 +246,7 @@ def _checked(annotator: Annotator, judgement: object, surplus: int) -> Judgement
 
 def _is_answer(one: object) -> bool:
     types: tuple[Any, ...] = (Integral, Integral, str, (Real, NoneType), str, str)
-    return isinstance(one, Answer) and all(isinstance(value, of) for value, of in zip(one, types, strict=True))
+    return isinstance(one, Answer) and all(isinstance(value, type_) for value, type_ in zip(one, types, strict=True))
 
 
 def _is_member(one: object) -> bool:
@@ -299,4 +299,4 @@ class Account:
     @property
     def asked(self) -> list[Asked]:
         """Samples of what was asked."""
-        return [*self._asked, *(one for asker in self._open for one in asker.asked_sample)]
+        return [*self._asked, *(sample for asker in self._open for sample in asker.asked_sample)]

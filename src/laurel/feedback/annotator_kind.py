@@ -97,7 +97,7 @@ class AnnotatorKind(ABC):
 
         Raises:
             AnnotationError: its model cannot be loaded or asked, or it has no criterion for this environment.
-            PromptError: the prompt does not exist, or does not go with the environment's captions.
+            PromptError: the prompt does not exist, or does not fit the environment's captions.
             DataError: the store of answers cannot be used.
         """
 
@@ -121,7 +121,7 @@ class AnnotatorKind(ABC):
         return None
 
     def notes(self) -> Sequence[str]:
-        """Return what readers of its labels of pairs must know, such as that a setting does not go with its model.
+        """Return what readers of its labels of pairs must know, such as that a setting does not fit its model.
 
         Raises:
             AnnotationError, PromptError: a file that describes it is damaged, or its prompt does not exist.
@@ -175,7 +175,7 @@ class AnnotatorKind(ABC):
 
         Raises:
             PromptError: the prompt does not exist.
-            AnnotationError: it does not go with the model.
+            AnnotationError: it does not fit the model.
         """
         return None
 
@@ -219,21 +219,21 @@ def _complete(make: Callable[..., Annotator]) -> Callable[..., Annotator]:
 
     @wraps(make)
     def complete(self: AnnotatorKind, *args: Any, **options: Any) -> Annotator:
-        made = make(self, *args, **options)
-        if lacking := [name for name in _REQUIRED if not hasattr(made, name)]:
+        built = make(self, *args, **options)
+        if lacking := [name for name in _REQUIRED if not hasattr(built, name)]:
             raise AnnotationError(
-                f'annotate.annotator: the annotator "{self.params.annotator}" ({type(made).__name__}) has no '
+                f'annotate.annotator: the annotator "{self.params.annotator}" ({type(built).__name__}) has no '
                 f"{', '.join(lacking)}. Define what laurel.feedback.annotator.Annotator lists (CONTRIBUTING.md, Add an "
                 "annotator)."
             )
         for name, kind, words in _TYPES:
-            if not isinstance(value := getattr(made, name), kind):
+            if not isinstance(value := getattr(built, name), kind):
                 raise AnnotationError(
-                    f'annotate.annotator: the annotator "{self.params.annotator}" ({type(made).__name__}) has {name} '
+                    f'annotate.annotator: the annotator "{self.params.annotator}" ({type(built).__name__}) has {name} '
                     f"{value!r:.60}, but it must be {words} (laurel.feedback.annotator.Annotator)."
                 )
-        usage_of(made)
-        return made
+        usage_of(built)
+        return built
 
     return complete
 

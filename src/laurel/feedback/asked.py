@@ -36,8 +36,8 @@ class AskedSample(Generic[Item, Value]):
 
     def add(self, item: Item, answers: Sequence[Answer[Value]]) -> None:
         """Add an item if there is room; missing answers are left out."""
-        if len(self._kept) < MOST and (given := [answer for answer in answers if answer.key]):
-            self._kept.append((item, given))
+        if len(self._kept) < MOST and (recorded := [answer for answer in answers if answer.key]):
+            self._kept.append((item, recorded))
 
     def read(self, texts: Callable[[Sequence[str]], dict[str, str]]) -> list[Asked]:
         """Return the sample; an empty list if nothing was answered.
@@ -49,15 +49,15 @@ class AskedSample(Generic[Item, Value]):
             return []
         new = self._kept[len(self._read) :]
         stored = texts([answer.key for _, answers in new for answer in answers])
-        self._read += [[self._given(item, answer, stored) for answer in answers] for item, answers in new]
+        self._read += [[self._given_answer(item, answer, stored) for answer in answers] for item, answers in new]
         return [{"name": self._name, "prompt": prompt_of(self._question.prompt), "items": list(self._read)}]
 
-    def _given(self, item: Item, answer: Answer[Value], stored: dict[str, str]) -> GivenAnswer:
+    def _given_answer(self, item: Item, answer: Answer[Value], stored: dict[str, str]) -> GivenAnswer:
         messages = self._question.messages(item, answer.variant)
         return {
             "variant": answer.variant,
             "vote": answer.vote,
-            "messages": [{"role": one.role, "content": cut(one.content)} for one in messages],
+            "messages": [{"role": message.role, "content": cut(message.content)} for message in messages],
             "verdict": answer.verdict,
             "value": _plain(answer.value),
             "text": cut(stored.get(answer.key, "")),

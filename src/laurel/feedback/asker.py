@@ -206,11 +206,11 @@ class Asker(Generic[Item, Value]):
         for number, item in enumerate(items, len(pending)):
             answers: list[Answer[Value]] = []
             for (variant, vote), key in zip(self._ways, each_key, strict=False):
-                found = stored.get(key)
-                if found is None:
+                response = stored.get(key)
+                if response is None:
                     asks.append(_Ask(number, variant, vote, key, item))
                     continue
-                _, text, logprobs, ended = found
+                _, text, logprobs, ended = response
                 answer = self._read(variant, vote, key, text, logprobs, ended)
                 if answer.verdict == UNREAD:
                     asks.append(_Ask(number, variant, vote, key, item).after(text))
@@ -376,10 +376,10 @@ class Asker(Generic[Item, Value]):
     def _read(
         self, variant: int, vote: int, key: str, text: str, logprobs: Mapping[str, float] | None, ended: str
     ) -> Answer[Value]:
-        whole = text if len(text) < LONGEST_TEXT else ""  # the end of a longer text is not stored
+        complete = text if len(text) < LONGEST_TEXT else ""  # the end of a longer text is not stored
         if logprobs and not text:  # choices were scored: a model that writes would give the most probable one
-            whole = max(logprobs, key=logprobs.__getitem__)
-        reading = self.question.read(whole, logprobs, variant, cut=ended == CUT)
+            complete = max(logprobs, key=logprobs.__getitem__)
+        reading = self.question.read(complete, logprobs, variant, cut=ended == CUT)
         if reading is None:
             return Answer(variant, vote, UNREAD, None, key)
         return Answer(variant, vote, reading.verdict, reading.value, key)

@@ -82,7 +82,7 @@ class ChatAnnotator(AnnotatorKind):
         """Whether the probabilities of the prompt's choices are wanted.
 
         Raises:
-            AnnotationError: the prompt does not go with the model.
+            AnnotationError: the prompt does not fit the model.
         """
         return bool(prompt.choices)
 
@@ -107,11 +107,11 @@ class ChatAnnotator(AnnotatorKind):
         return {}, 1
 
     def check_question(self, question: Question[Item, Value]) -> None:
-        """Refuse a question whose prompt does not go with the environment or the model.
+        """Refuse a question whose prompt does not fit the environment or the model.
 
         Raises:
-            AnnotationError: it does not go with the model.
-            PromptError: it does not go with the environment.
+            AnnotationError: it does not fit the model.
+            PromptError: it does not fit the environment.
         """
         question.messages(question.sample)
         self.scored(question.prompt)
@@ -156,7 +156,7 @@ class ChatAnnotator(AnnotatorKind):
 
         Raises:
             AnnotationError: the model cannot be loaded, or cannot be asked in this prompt.
-            PromptError: the prompt does not go with the environment.
+            PromptError: the prompt does not fit the environment.
             DataError: the store of answers cannot be used.
         """
         self.check_question(question)
@@ -240,7 +240,7 @@ class ChatAnnotator(AnnotatorKind):
         return LanguageModelAnnotator(asker, self.params.language_model.tie_band)
 
     def check(self, adapter: EnvAdapter) -> None:
-        """Refuse a prompt that does not go with the environment or the model."""
+        """Refuse a prompt that does not fit the environment or the model."""
         self.check_question(self.pair_question(adapter))
 
     def check_here(self) -> None:
@@ -328,9 +328,9 @@ class ChatAnnotator(AnnotatorKind):
 
     def asked(self, question: Question[Item, Any], items: Sequence[Item], what: str) -> str:
         """Return a line with what the model is asked, such as "is asked for scores", and the cost."""
-        found = self.estimate_of(question, items)
-        calls = f"{found.calls:,} call{'s' * (found.calls != 1)} at most without follow-ups"
-        return f"{found.model} {what}: {calls}, cost {found.costs(found.price)}"
+        expected = self.estimate_of(question, items)
+        calls = f"{expected.calls:,} call{'s' * (expected.calls != 1)} at most without follow-ups"
+        return f"{expected.model} {what}: {calls}, cost {expected.costs(expected.price)}"
 
     def _requests(
         self, identity: Identity, question: Question[Item, Any], items: Sequence[Item]
@@ -374,10 +374,10 @@ def judge_of_texts(
         AnnotationError: the annotator only judges pairs.
     """
     kind = kind_of(params)
-    found = kind if isinstance(kind, ChatAnnotator) else kind.text_judge(adapter, seed, captions)
-    if found is None:
+    text_judge = kind if isinstance(kind, ChatAnnotator) else kind.text_judge(adapter, seed, captions)
+    if text_judge is None:
         raise unsupported(kind, key, cannot, JUDGES_OF_TEXTS)
-    return found
+    return text_judge
 
 
 def _stored(path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]) -> tuple[Set[str], Usual]:

@@ -76,8 +76,8 @@ class Chooser:
         values = [answer.value for answer in answers if answer.value is not None]
         if values:
             mean = np.mean(values, axis=0)
-            whole: DoubleArray = mean / mean.sum()
-            return whole
+            probabilities: DoubleArray = mean / mean.sum()
+            return probabilities
         verdicts = {answer.verdict for answer in answers}
         if UNASKED in verdicts:
             raise AnnotationError(
@@ -85,7 +85,7 @@ class Chooser:
                 f"a limit of annotate.budget and run the same command again."
             )
         if FAILED in verdicts:
-            reasons = "; ".join(reason for of in asker.failures.values() for reason in of)
+            reasons = "; ".join(reason for by_key in asker.failures.values() for reason in by_key)
             raise AnnotationError(
                 f"{self.model} gave no answer about a state, so none of its options can be chosen ({reasons}). Its "
                 "answers are kept: fix that, and run the same command again."
@@ -101,23 +101,23 @@ class Chooser:
             AnnotationError: a prompt is longer than the model takes, so that it could not act.
         """
         sampled = list(dict.fromkeys(states))
-        found = self._kind.estimate_of(self.question, sampled)
-        if found.too_long:
+        needs = self._kind.estimate_of(self.question, sampled)
+        if needs.too_long:
             raise AnnotationError(
-                f"{self.model} cannot read its prompts about states ({self.question.prompt.label}): {found.too_long}. "
+                f"{self.model} cannot read its prompts about states ({self.question.prompt.label}): {needs.too_long}. "
                 "Use a shorter prompt, or another model."
             )
-        times = max(1, found.distinct // max(len(sampled), 1))  # with several votes each is a question
-        each = f", in about {found.input_tokens / found.calls:,.0f} tokens ({found.counted_by})" if found.calls else ""
+        times = max(1, needs.distinct // max(len(sampled), 1))  # with several votes each is a question
+        each = f", in about {needs.input_tokens / needs.calls:,.0f} tokens ({needs.counted_by})" if needs.calls else ""
         what = (
             "sampled states"
             if times == 1
             else f"questions about {len(sampled)} sampled state{'s' * (len(sampled) != 1)}"
         )
-        asked = f"{found.calls} of {found.distinct} {what} are still to be asked"
+        asked = f"{needs.calls} of {needs.distinct} {what} are still to be asked"
         return (
             f"{self.model} is asked about each distinct state {'once' if times == 1 else f'{times} times'}{each}; "
-            f"{asked}, cost {found.costs(found.price)}"
+            f"{asked}, cost {needs.costs(needs.price)}"
         )
 
     @property
@@ -167,8 +167,8 @@ def chooser(
 
     Raises:
         ParamsError: per_token is set, but the model writes answers instead of scoring options.
-        PromptError: the prompt does not exist, or does not go with the environment.
-        AnnotationError: the prompt does not go with the model.
+        PromptError: the prompt does not exist, or does not fit the environment.
+        AnnotationError: the prompt does not fit the model.
     """
     scores = ask.load_for(LIKELIEST, options)
     reads_off = not kind.writes(scores)

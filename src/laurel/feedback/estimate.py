@@ -33,7 +33,7 @@ class Needs:
     minutes: float | None = 0.0
 
     def __add__(self, other: Needs) -> Needs:
-        sums = {one.name: add_costs(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)}
+        sums = {field.name: add_costs(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)}
         return Needs(**sums)  # type: ignore[arg-type]
 
 
@@ -129,34 +129,36 @@ class Estimate:
 FOLLOW_UPS = "and one more for each answer that cannot be read, not counted below"
 
 
-def in_lines(found: Estimate, limits: Sequence[str] = ()) -> str:
+def in_lines(estimate: Estimate, limits: Sequence[str] = ()) -> str:
     """Write an estimate as lines of text, with those about the limits of the budget."""
-    orders = "both orders" if found.orders > 1 else "one order"
-    ways = f"{orders}, {found.votes} vote{'s' * (found.votes > 1)} each"
-    same = f", {found.identical:,} of identical texts, which are ties without asking" if found.identical else ""
-    usual = "" if found.usual_output is None else f"{found.usual_output:,.0f} if like the stored answers, "
-    price = found.single_price
+    orders = "both orders" if estimate.orders > 1 else "one order"
+    ways = f"{orders}, {estimate.votes} vote{'s' * (estimate.votes > 1)} each"
+    same = f", {estimate.identical:,} of identical texts, which are ties without asking" if estimate.identical else ""
+    usual = "" if estimate.usual_output is None else f"{estimate.usual_output:,.0f} if like the stored answers, "
+    price = estimate.single_price
     dated = f"  (prices of {price.date}: {price.source})" if price and price.source else ""
     lines = [
-        ("annotator", found.annotator),
-        ("pairs", f"{found.pairs:,}{same}"),
-        ("questions", f"{found.distinct:,} distinct ({ways})"),
-        ("answered", f"{found.answered:,} of them, in {found.responses}"),
-        *([("sent", f"{found.sent:,} more are in batches that wait to be fetched")] if found.sent else []),
-        ("calls", f"{found.calls:,}, {FOLLOW_UPS}"),
-        ("tokens in", f"{found.input_tokens:,.0f} ({found.counted_by})"),
-        *([("too long", f"some questions get no answer: {found.too_long}")] if found.too_long else []),
-        ("tokens out", f"{usual}{found.most_output:,} at most"),
-        ("money", f"{found.costs(found.price)}{' in batches' * found.in_batches}{dated}"),
+        ("annotator", estimate.annotator),
+        ("pairs", f"{estimate.pairs:,}{same}"),
+        ("questions", f"{estimate.distinct:,} distinct ({ways})"),
+        ("answered", f"{estimate.answered:,} of them, in {estimate.responses}"),
+        *([("sent", f"{estimate.sent:,} more are in batches that are not fetched yet")] if estimate.sent else []),
+        ("calls", f"{estimate.calls:,}, {FOLLOW_UPS}"),
+        ("tokens in", f"{estimate.input_tokens:,.0f} ({estimate.counted_by})"),
+        *([("too long", f"some questions get no answer: {estimate.too_long}")] if estimate.too_long else []),
+        ("tokens out", f"{usual}{estimate.most_output:,} at most"),
+        ("money", f"{estimate.costs(estimate.price)}{' in batches' * estimate.in_batches}{dated}"),
     ]
-    live, rounds = f"{in_minutes(found.minutes)} ({found.minutes_by})", "for each round of batches"
-    if found.in_batches:
-        awaited = f"up to {BATCH_MINUTES:,} {rounds}" if found.calls or found.sent else live
-        lines += [("minutes", awaited), ("live", f"{found.costs(price)}; minutes {live}")]
+    live, rounds = f"{in_minutes(estimate.minutes)} ({estimate.minutes_by})", "for each round of batches"
+    if estimate.in_batches:
+        awaited = f"up to {BATCH_MINUTES:,} {rounds}" if estimate.calls or estimate.sent else live
+        lines += [("minutes", awaited), ("live", f"{estimate.costs(price)}; minutes {live}")]
     else:
         lines += [("minutes", live)]
-        if found.can_batch:
-            lines += [("in batches", f"{found.costs(found.batch_price)}; up to {BATCH_MINUTES:,} minutes {rounds}")]
+        if estimate.can_batch:
+            lines += [
+                ("in batches", f"{estimate.costs(estimate.batch_price)}; up to {BATCH_MINUTES:,} minutes {rounds}")
+            ]
     return _aligned([*lines, *(("budget", limit) for limit in limits)])
 
 

@@ -42,7 +42,7 @@ def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pai
     Raises:
         DataError: a store of answers cannot be read.
     """
-    found = Forecast()
+    result = Forecast()
     asked: dict[Path, set[str]] = {}
     notes: dict[str, None] = {}
     for cell in cells:
@@ -53,13 +53,13 @@ def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pai
                 needs += more
                 notes |= dict.fromkeys(remarks)
         except LaurelError as error:  # only this one will fail when asked
-            found.rows.append((cell.title, None))
+            result.rows.append((cell.title, None))
             notes[f"{cell.title} would fail: {' '.join(str(error).split())}"] = None
             continue
-        found.rows.append((cell.title, needs))
+        result.rows.append((cell.title, needs))
     stopped = "may be reached, and then unfinished judges fail"
-    found.notes = [*notes, *limits(budget, found.total, stopped)]
-    return found
+    result.notes = [*notes, *limits(budget, result.total, stopped)]
+    return result
 
 
 def _needs(
@@ -67,28 +67,28 @@ def _needs(
 ) -> tuple[Needs, Iterator[str]]:
     """Return the estimate of one annotator with its notes; add its questions to `asked`."""
     kept = asked.setdefault(voter.language_model.store, set())
-    found = kind_of(voter).estimate(adapter, questions, kept)
-    if found is None:
+    estimate = kind_of(voter).estimate(adapter, questions, kept)
+    if estimate is None:
         return Needs(), iter(())
-    kept |= found.to_ask
+    kept |= estimate.to_ask
 
     def notes() -> Iterator[str]:
-        if found.calls:
-            yield f"Tokens of {found.model} are {found.counted_by}."
-        if found.calls and found.single_price and found.single_price.source:
-            yield f"Prices of {found.model} are of {found.single_price.date}: {found.single_price.source}"
-        if found.in_batches and found.calls:
+        if estimate.calls:
+            yield f"Tokens of {estimate.model} are {estimate.counted_by}."
+        if estimate.calls and estimate.single_price and estimate.single_price.source:
+            yield f"Prices of {estimate.model} are of {estimate.single_price.date}: {estimate.single_price.source}"
+        if estimate.in_batches and estimate.calls:
             yield f"A round of batches may take {BATCH_MINUTES:,} minutes."
 
-    return found.needs, notes()
+    return estimate.needs, notes()
 
 
-def in_table(found: Forecast) -> str:
+def in_table(result: Forecast) -> str:
     """Format a forecast as a table with notes."""
-    rows = [[plain(judge), *_cells(needs)] for judge, needs in found.rows]
+    rows = [[plain(judge), *_cells(needs)] for judge, needs in result.rows]
     if len(rows) > 1:
-        rows.append([IN_ALL, *_cells(found.total)])
-    notes = ["One more call for each answer that cannot be read, not counted here.", *found.notes]
+        rows.append([IN_ALL, *_cells(result.total)])
+    notes = ["One more call for each answer that cannot be read, not counted here.", *result.notes]
     return "\n\n".join([aligned([list(HEADS), *rows]), "\n".join(notes)]) + "\n"
 
 

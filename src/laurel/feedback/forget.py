@@ -94,7 +94,7 @@ def forget(path: Path, wanted: Wanted, *, really: bool) -> Iterator[tuple[Path, 
     """Delete answers from a store, or from each store of a folder.
 
     Args:
-        path: the store, or the folder, to which no run may write meanwhile.
+        path: the store, or the folder; no run may write to it meanwhile.
         really: False only shows the selection.
 
     Yields:
@@ -118,8 +118,8 @@ def forget(path: Path, wanted: Wanted, *, really: bool) -> Iterator[tuple[Path, 
             with ResponseStore(here) as store:
                 count, groups = len(store), _drop(store, wanted, really=really)
             if really and groups:
-                with closing(sqlite3.connect(here)) as whole:
-                    whole.execute("PRAGMA journal_mode = DELETE")  # a copied file must be whole without a log beside it
+                with closing(sqlite3.connect(here)) as copy:
+                    copy.execute("PRAGMA journal_mode = DELETE")  # a copied file must be whole without a log beside it
                 partial = file.with_name(f".{file.name}.partial")
                 shutil.copyfile(here, partial)
                 partial.replace(file)
@@ -146,6 +146,6 @@ def _status(row: Mapping[str, Any]) -> Status:
         return "readable"
     if len(text) >= replies.LONGEST_TEXT:  # its end is not stored
         return "unreadable"
-    asked = [one["content"] for one in json.loads(row["messages"]) if one["role"] == "user"]
+    asked = [message["content"] for message in json.loads(row["messages"]) if message["role"] == "user"]
     verdict = kind_of(row["prompt"]).verdict_of_stored(text, asked, cut=row["finish_reason"] in CUT)
     return "unreadable" if verdict is None else "abstain" if verdict == ABSTAIN else "readable"

@@ -130,9 +130,9 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
         refusals=[limit.refusal for limit in failed] + _missing(gates, quality),
         warnings=[
             annotator + limit.warning
-            for annotator, one in _each(quality)
-            for limit in (_limit(name, value, one, advice) for name, value in _WARNED.items())
-            if not limit.passed and not (limit.figure in stopped and one is quality)
+            for annotator, figures in _subjects(quality)
+            for limit in (_limit(name, value, figures, advice) for name, value in _WARNED.items())
+            if not limit.passed and not (limit.figure in stopped and figures is quality)
         ],
         notes=[
             f"annotate.gates.{limit.name} was not checked: this annotator does not report it."
@@ -148,23 +148,23 @@ def _was_set(gates: GateParams, name: str) -> bool:
     return bool(getattr(gates, name) != type(gates).model_fields[name].default)
 
 
-def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -> Checked:
+def check_success(gates: GateParams, answers: Mapping[str, Any], advice: Advice) -> Checked:
     """Check that an annotator prefers success at the task, before other questions.
 
     Args:
         gates: min_success_preferred is used.
-        found: from `laurel.feedback.success.ask_success`.
+        answers: from `laurel.feedback.success.ask_success`.
     """
-    if "ci95" not in found:
-        return Checked(warnings=[_undecided(found, advice)])
+    if "ci95" not in answers:
+        return Checked(warnings=[_undecided(answers, advice)])
     least = gates.min_success_preferred
-    decided = f"{found['of']:,} of {found['questions']:,}"
+    decided = f"{answers['of']:,} of {answers['questions']:,}"
     what = f"questions with known answers that were decided ({decided}) preferred success at the task"
-    limit = _Limit("min_success_preferred", SUCCESS, found, 0.5 if least is None else least, 1.0, what, advice.aim)
-    if limit.passed and (found["ci95"][0] >= 0.5 or not found["above"]):
+    limit = _Limit("min_success_preferred", SUCCESS, answers, 0.5 if least is None else least, 1.0, what, advice.aim)
+    if limit.passed and (answers["ci95"][0] >= 0.5 or not answers["above"]):
         result = Checked()
     else:
-        fact = f"{limit.fact}: it ranks {_quoted(found['above'])} above {_quoted(found['success'][:1])}"
+        fact = f"{limit.fact}: it ranks {_quoted(answers['above'])} above {_quoted(answers['success'][:1])}"
         if limit.passed or least is None:
             result = Checked(warnings=[f"{fact}. Try {limit.remedy}."])
         else:
@@ -176,27 +176,27 @@ def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -
     return result if least is None else replace(result, limits={SUCCESS: limit.kept})
 
 
-def _undecided(found: Mapping[str, Any], advice: Advice) -> str:
+def _undecided(answers: Mapping[str, Any], advice: Advice) -> str:
     """Describe an annotator that preferred neither success at the task nor another outcome."""
-    if not found["questions"]:
+    if not answers["questions"]:
         return (
             "The annotator was not asked whether success at the task is better than another outcome. If the budget was "
             "spent, raise annotate.budget."
         )
-    if found.get("failed") == found["questions"]:
+    if answers.get("failed") == answers["questions"]:
         return (
-            f"None of the {found['questions']} questions about success at the task against another outcome got an "
+            f"None of the {answers['questions']} questions about success at the task against another outcome got an "
             f"answer that can be read. Try {advice.asking}."
         )
     finding = (
-        f"The annotator preferred neither text in any of {found['questions']} questions about success at the task "
+        f"The annotator preferred neither text in any of {answers['questions']} questions about success at the task "
         "against another outcome"
     )
-    if not found["sided"]:
+    if not answers["sided"]:
         return f"{finding}. Try {advice.ties}."
     return (
-        f"{finding}; {found['first_named']} of its {found['sided']} decided answers preferred the text shown first. "
-        f"Try {advice.asking}."
+        f"{finding}; {answers['first_named']} of its {answers['sided']} decided answers preferred the text shown "
+        f"first. Try {advice.asking}."
     )
 
 
@@ -206,11 +206,11 @@ def _quoted(captions: Sequence[str]) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
-def _each(quality: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _subjects(quality: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the start of a sentence and figures: of all labels, then of each annotator if several voted."""
     yield "", quality
-    for one in quality.get("by", ()):
-        yield f"{one['annotator']}: ", one
+    for figures in quality.get("by", ()):
+        yield f"{figures['annotator']}: ", figures
 
 
 def _limits(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -> Iterator[_Limit]:

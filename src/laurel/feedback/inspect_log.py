@@ -62,24 +62,24 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
     if not kept:
         raise DataError(f"{responses}: holds none of the answers of {preferences}. Name their store with --responses.")
 
-    def used(said: Mapping[str, Any]) -> Any:
-        read, written, cached = (said[name] or 0 for name in ("input_tokens", "output_tokens", "cached_tokens"))
+    def used(response: Mapping[str, Any]) -> Any:
+        read, written, cached = (response[name] or 0 for name in ("input_tokens", "output_tokens", "cached_tokens"))
         new = int(uncached(read, cached))
         return ModelUsage(
             input_tokens=new,  # as Inspect counts them
-            input_tokens_cache_read=said["cached_tokens"],
+            input_tokens_cache_read=response["cached_tokens"],
             output_tokens=written,
             total_tokens=new + cached + written,
-            total_cost=said["cost_usd"],
+            total_cost=response["cost_usd"],
         )
 
-    def sample(name: str, answer: dict[str, Any], said: dict[str, Any]) -> Any:
+    def sample(name: str, answer: dict[str, Any], response: dict[str, Any]) -> Any:
         pair, verdict = rows[answer["pair"]], answer["verdict"]
-        usage = used(said)
-        first = unread.get(said["key"])  # the unreadable answer that this one follows up
-        message = ChatMessageAssistant(content=said["text"], model=said["model"], source="generate")
-        choice = ChatCompletionChoice(message=message, stop_reason=ENDINGS.get(said["finish_reason"], "unknown"))
-        messages = [{**one, "id": None} for one in json.loads(said["messages"])]
+        usage = used(response)
+        first = unread.get(response["key"])  # the unreadable answer that this one follows up
+        message = ChatMessageAssistant(content=response["text"], model=response["model"], source="generate")
+        choice = ChatCompletionChoice(message=message, stop_reason=ENDINGS.get(response["finish_reason"], "unknown"))
+        messages = [{**one, "id": None} for one in json.loads(response["messages"])]
         about = {name: getattr(pair, name) for name in ("prompt", "first", "second", "status", "p_first")}
         return log.EvalSample(
             id=name,
@@ -87,10 +87,10 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
             input=messages,
             target="",
             messages=[*messages, message],
-            output=ModelOutput(model=said["model"], choices=[choice], usage=usage, time=said["seconds"]),
+            output=ModelOutput(model=response["model"], choices=[choice], usage=usage, time=response["seconds"]),
             scores={"verdict": Score(value=verdict, answer=read_as(answer), metadata={"p_first": answer["p_first"]})},
-            metadata={**about, "annotator": answer["annotator"], "swapped": answer["swapped"], "key": said["key"]},
-            model_usage={said["model"]: usage if first is None else used(first) + usage},
+            metadata={**about, "annotator": answer["annotator"], "swapped": answer["swapped"], "key": response["key"]},
+            model_usage={response["model"]: usage if first is None else used(first) + usage},
         )
 
     named = zip(sample_ids(asked), asked, strict=True)

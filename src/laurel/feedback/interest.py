@@ -44,7 +44,7 @@ def boring(
     kind = _judge(asked)
     n_tasks = len(adapter.members)
     if isinstance(kind, ChatAnnotator):
-        found, items, unread = np.zeros((n_tasks, n_tasks), dtype=np.bool_), _items(adapter), 0
+        is_boring, items, unread = np.zeros((n_tasks, n_tasks), dtype=np.bool_), _items(adapter), 0
         account = Account(asked.budget)
         asker = new_asker()
         account.budget.answered = lambda: note.write_if_due(lambda: [{ASKER: asker, **account.usage}])
@@ -53,15 +53,15 @@ def boring(
             for place, votes in zip(permutations(range(n_tasks), 2), answers, strict=True):
                 interesting = probability(votes)
                 unread += interesting is None
-                found[place] = interesting is not None and interesting < 0.5
+                is_boring[place] = interesting is not None and interesting < 0.5
         finally:  # also where it is stopped
             note.write([{ASKER: asker, **account.usage}])
         about = {"about": "pairs of tasks", "instead": "the second counted as interesting"}
         asked_about = {"model": kind.model_name, "states": len(items), "unread": unread, ASKER: asker, **about}
-        return found, {**asked_about, **account.usage, ASKED: account.asked}
-    found = kind([task.goal or task.env_id for task in adapter.members])
-    np.fill_diagonal(found, val=False)
-    return found, {}
+        return is_boring, {**asked_about, **account.usage, ASKED: account.asked}
+    is_boring = kind([task.goal or task.env_id for task in adapter.members])
+    np.fill_diagonal(is_boring, val=False)
+    return is_boring, {}
 
 
 def check(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> None:
@@ -84,10 +84,10 @@ def estimate(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> str
 def _judge(annotate: AnnotateParams) -> ChatAnnotator | Alike:
     """Return the chat model to ask, or another annotator's function that compares goals."""
     kind = kind_of(annotate)
-    found = kind if isinstance(kind, ChatAnnotator) else kind.alike()
-    if found is None:
+    judge = kind if isinstance(kind, ChatAnnotator) else kind.alike()
+    if judge is None:
         raise unsupported(kind, KEY, "cannot compare tasks", JUDGES_OF_TASKS)
-    return found
+    return judge
 
 
 def _question(kind: ChatAnnotator, adapter: TasksAdapter) -> InterestingQuestion:

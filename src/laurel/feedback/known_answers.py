@@ -85,16 +85,16 @@ def across_levels(levels: Mapping[float, list[str]], n: int, rng: np.random.Gene
         n pairs, or fewer if there are fewer; the better text stands first in about half of them.
     """
     unlike = list(combinations(sorted(levels), 2))
-    order, found = rng.permutation(len(unlike)), dict[frozenset[str], KnownPair]()
+    order, by_texts = rng.permutation(len(unlike)), dict[frozenset[str], KnownPair]()
     for number in range(TRIES * n):
-        if len(found) == n:
+        if len(by_texts) == n:
             break
         worse, better = (
             levels[level][rng.integers(len(levels[level]))] for level in unlike[order[number % len(unlike)]]
         )
         known = KnownPair(Pair(better, worse), 1.0) if rng.random() < 0.5 else KnownPair(Pair(worse, better), 0.0)
-        found.setdefault(frozenset((better, worse)), known)
-    return tuple(found.values())
+        by_texts.setdefault(frozenset((better, worse)), known)
+    return tuple(by_texts.values())
 
 
 def by_progress_of_segments(
@@ -112,18 +112,18 @@ def by_progress_of_segments(
         )
     first, second = sample_pairs(segments.counts, TRIES * n, "uniform", np.random.default_rng(seed))
     utility = OracleUtility(adapter, captions)
-    found: list[KnownPair] = []
+    pairs: list[KnownPair] = []
     for a, b in zip(first.tolist(), second.tolist(), strict=True):
         if difference := utility(segments.texts[a]) - utility(segments.texts[b]):
-            found.append(KnownPair(Pair(segments.texts[a], segments.texts[b]), float(difference > 0)))
-        if len(found) == n:
+            pairs.append(KnownPair(Pair(segments.texts[a], segments.texts[b]), float(difference > 0)))
+        if len(pairs) == n:
             break
-    if not found:
+    if not pairs:
         raise AnnotationError(
             f"The hand-written progress of {adapter.env_id} is the same for all of "
             f"{len(segments)} segments. Collect more steps (collect.steps), or give --gold a file of labels."
         )
-    return Subject(adapter, tuple(found))
+    return Subject(adapter, tuple(pairs))
 
 
 def by_gold(
@@ -138,14 +138,14 @@ def by_gold(
     Raises:
         AnnotationError: no such gold label is for the task.
     """
-    preferred = [one for one in gold.labels.values() if one.answer in ("first", "second")]
+    preferred = [label for label in gold.labels.values() if label.answer in ("first", "second")]
     used = [one for one in preferred if not representative or one.chosen == "uniform"]
     if not used:
         uncertain = f", but {len(preferred)} for pairs that were chosen as uncertain" if preferred else ""
-        others = f", but {gold.others} for other tasks" if gold.others else ""
+        other = f", but {gold.others} for other tasks" if gold.others else ""
         how = " --sample uniform" if preferred else ""
         raise AnnotationError(
-            f'{gold.path}: holds no preference for {gold.task.env} and the goal "{gold.task.goal}"{uncertain or others}'
+            f'{gold.path}: holds no preference for {gold.task.env} and the goal "{gold.task.goal}"{uncertain or other}'
             f". Label some pairs with `laurel annotate review{how}`."
         )
     known = [KnownPair(Pair(one.first, one.second), float(one.answer == "first")) for one in used]

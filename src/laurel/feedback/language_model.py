@@ -58,15 +58,15 @@ class LanguageModelAnnotator:
     def _judgement(self, asked: Sequence[Answer[float]]) -> Judgement:
         answers = tuple([one for one in asked if one.verdict != UNASKED])
         sums, numbers, read = [0.0, 0.0], [0, 0], [0, 0]
-        for one in answers:
-            read[one.variant] += one.verdict not in (UNREAD, FAILED)
-            if one.value is not None:
-                sums[one.variant] += one.value
-                numbers[one.variant] += 1
+        for answer in answers:
+            read[answer.variant] += answer.verdict not in (UNREAD, FAILED)
+            if answer.value is not None:
+                sums[answer.variant] += answer.value
+                numbers[answer.variant] += 1
         labels = numbers[0] + numbers[1]
         if any(2 * number <= self._asker.votes for number in numbers[: self._orders]):
-            whole = all(2 * number > self._asker.votes for number in read[: self._orders])
-            return _unlabelled(answers, labels, all_asked=len(answers) == len(asked), all_read=whole)
+            all_read = all(2 * number > self._asker.votes for number in read[: self._orders])
+            return _unlabelled(answers, labels, all_asked=len(answers) == len(asked), all_read=all_read)
         p = sum(sums[order] / numbers[order] for order in range(self._orders)) / self._orders
         tie = abs(p - 0.5) <= self._tie_band
         consistent = _side(sums[0], numbers[0]) == _side(sums[1], numbers[1]) if self._orders == 2 else None
@@ -79,7 +79,7 @@ def _unlabelled(answers: tuple[Answer[float], ...], labels: int, *, all_asked: b
         return Judgement("unasked", None, 0, None, answers)
     if labels and not all_read:
         return Judgement("incomplete", None, labels, None, answers)
-    verdicts = {one.verdict for one in answers}
+    verdicts = {answer.verdict for answer in answers}
     if "abstain" in verdicts:
         return Judgement("abstain", None, len(answers), None, answers)
     return Judgement("parse_failed" if UNREAD in verdicts else "api_failed", None, 0, None, answers)

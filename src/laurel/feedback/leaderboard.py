@@ -93,7 +93,7 @@ def _used(entry: Entry) -> Row:
 def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
     judged = entry.judgements
     score = wilson_score(int(_right(judged, first_is_better).sum()), len(judged))
-    answers = [one for judgement in judged for one in judgement.answers]
+    answers = [answer for judgement in judged for answer in judgement.answers]
     came = [one for one in answers if one.verdict != "failed"]
     sides = [one for one in answers if one.verdict in ("first", "second")]
     both = [judgement.swap_consistent for judgement in judged if judgement.swap_consistent is not None]
@@ -123,7 +123,7 @@ def _right(judgements: Sequence[Judgement], first_is_better: Sequence[bool]) -> 
     )  # fmt: skip
 
 
-def _behind(best: BoolArray, own: BoolArray, *, is_best: bool) -> Row:
+def _behind(best: BoolArray, judge: BoolArray, *, is_best: bool) -> Row:
     """Return how far a judge is behind the best, with a 95% interval of paired proportions.
 
     With x pairs that only the best judge has right, y that only the other one has right, and n in all, it is Bonett and
@@ -134,18 +134,18 @@ def _behind(best: BoolArray, own: BoolArray, *, is_best: bool) -> Row:
     Its coverage holds even if few or no pairs distinguish the judges, where a bootstrap interval has width 0.
     """
     n = len(best)
-    p, q = ((int(one.sum()) + 1) / (n + 2) for one in (best & ~own, own & ~best))
+    p, q = ((int(wins.sum()) + 1) / (n + 2) for wins in (best & ~judge, judge & ~best))
     half = Z * math.sqrt((p + q - (p - q) ** 2) / (n + 2))
     low, high = (0.0, 0.0) if is_best else (p - q - half, min(1.0, p - q + half))
     return {
-        "difference": float(best.mean() - own.mean()),
+        "difference": float(best.mean() - judge.mean()),
         "difference_ci95": [low, high],
         "as_good_as_best": low <= 0,
     }
 
 
-def _share(part: int, of: int) -> float | None:
-    return part / of if of else None
+def _share(part: int, total: int) -> float | None:
+    return part / total if total else None
 
 
 def title(row: Row) -> str:

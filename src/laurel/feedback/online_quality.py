@@ -65,16 +65,18 @@ def measured(labels: Sequence[Mapping[str, Any]], adapter: EnvAdapter, seed: int
     of_pairs = any(row["second"] for row in labels)
     sides = oracle_sides(pairs, texts, adapter, texts) if of_pairs else np.full(len(pairs), np.nan)
     known = {} if np.isnan(sides).all() else {"oracle": sides}
-    found = measure(pairs, Preferences.of(judged, ""), verdicts if len(verdicts) else None, known, seed)
-    return found if of_pairs else {name: found[name] for name in _OF_CAPTIONS if name in found}
+    measures = measure(pairs, Preferences.of(judged, ""), verdicts if len(verdicts) else None, known, seed)
+    return measures if of_pairs else {name: measures[name] for name in _OF_CAPTIONS if name in measures}
 
 
 def _verdicts(answers: Sequence[Sequence[tuple[int, str]]]) -> Verdicts:
-    rows = [(i, variant, _AS_OF_PAIRS.get(said, said)) for i, some in enumerate(answers) for variant, said in some]
+    rows = [
+        (i, variant, _AS_OF_PAIRS.get(verdict, verdict)) for i, some in enumerate(answers) for variant, verdict in some
+    ]
     return Verdicts(
         pair=np.array([i for i, _, _ in rows], dtype=np.int64),
         swapped=np.array([bool(variant) for _, variant, _ in rows], dtype=np.bool_),
-        verdict=np.array([VERDICTS.index(said) for _, _, said in rows], dtype=np.int64),
+        verdict=np.array([VERDICTS.index(verdict) for _, _, verdict in rows], dtype=np.int64),
         p_first=np.full(len(rows), np.nan),
         by=np.zeros(len(rows), dtype=np.int64),
     )
@@ -120,8 +122,8 @@ def require_success_preferred(
     questions = success_questions(listed, adapter, annotate.probe.success_questions, derive_seed(seed, "success"))
     if not questions:
         return {}
-    found = ask_success(annotator, questions)
-    checked = check_success(annotate.gates, found, kind_of(annotate).advice)
+    answers = ask_success(annotator, questions)
+    checked = check_success(annotate.gates, answers, kind_of(annotate).advice)
     if checked.refusals:
         raise RefusedLabelsError(f"The online judge: {' '.join(checked.refusals)}")
-    return {SUCCESS: found, "warnings": checked.warnings}
+    return {SUCCESS: answers, "warnings": checked.warnings}

@@ -117,16 +117,16 @@ class VerdictReader:
             return ABSTAIN if self._refuses(answer) else None
         if self._key in before.casefold():
             return None
-        others = {option for line in before.splitlines() if (option := self._option_in(line)) is not None}
-        return verdict if others <= {verdict} else None
+        named = {option for line in before.splitlines() if (option := self._option_in(line)) is not None}
+        return verdict if named <= {verdict} else None
 
     def _of_malformed(self, text: str) -> str | None:
         """Read an almost valid JSON object by its end."""
         plain = text.casefold()
         if plain.count(self._key) != 1:
             return None
-        found = self._malformed.fullmatch(" ".join(plain[plain.index(self._key) :].split()))
-        return self._words[found[1]] if found else None
+        match = self._malformed.fullmatch(" ".join(plain[plain.index(self._key) :].split()))
+        return self._words[match[1]] if match else None
 
     def _verdict_of(self, pairs: _Pairs) -> str | None:
         """Return the verdict of an object; it must be the last key, since later keys could retract it."""
@@ -149,10 +149,10 @@ class VerdictReader:
             return None
         unboxed, boxes = _BOXED.subn(r"\1", text)
         plain = " ".join(unicodedata.normalize("NFKC", unboxed.translate(_UNMARKED)).casefold().split())
-        found = self._option.fullmatch(plain.lstrip("#([ ").rstrip(".,;!)] "))
-        if found is None or (labelled and not found["label"] and not boxes):
+        match = self._option.fullmatch(plain.lstrip("#([ ").rstrip(".,;!)] "))
+        if match is None or (labelled and not match["label"] and not boxes):
             return None
-        return next(name for name, words in found.groupdict().items() if name != "label" and words is not None)
+        return next(name for name, words in match.groupdict().items() if name != "label" and words is not None)
 
     def _refuses(self, text: str) -> bool:
         """Whether a text declines to answer and names no option."""

@@ -75,16 +75,16 @@ class _Mode:
 
 def _climb(evaluate: Callable[[int, int], _Mode], start: tuple[int, int]) -> tuple[_Mode, tuple[int, int]]:
     """Choose scale and lapse by hill climbing on the evidence from `start`."""
-    found = {start: evaluate(*start)}
+    evaluated = {start: evaluate(*start)}
     here = start
     while True:
         for scale, lapse in ((1, 0), (-1, 0), (0, 1), (0, -1)):
             near = here[0] + scale, here[1] + lapse
-            if 0 <= near[0] < len(SCALES) and 0 <= near[1] < len(LAPSES) and near not in found:
-                found[near] = evaluate(*near)
-        best = max(found, key=lambda choice: found[choice].evidence)
+            if 0 <= near[0] < len(SCALES) and 0 <= near[1] < len(LAPSES) and near not in evaluated:
+                evaluated[near] = evaluate(*near)
+        best = max(evaluated, key=lambda choice: evaluated[choice].evidence)
         if best == here:
-            return found[here], here
+            return evaluated[here], here
         here = best
 
 
@@ -117,7 +117,7 @@ class EmbeddingPosterior:
     """Utility linear in the embedding, with the full covariance of the weights.
 
     Args:
-        embeddings: (N, E), one row a caption.
+        embeddings: (N, E), one row per caption.
     """
 
     def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:

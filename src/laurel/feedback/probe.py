@@ -55,15 +55,15 @@ class Probe:
 
     def score(self, answers: Sequence[Side | None]) -> Score:
         """Score the answers to all questions, in their order; no answer, a tie and an abstention are wrong."""
-        right = sum(given == known for given, known in zip(answers, self.expected, strict=True))
+        right = sum(answer == known for answer, known in zip(answers, self.expected, strict=True))
         return wilson_score(right, len(self.expected))
 
 
-def wilson_score(right: int, of: int) -> Score:
+def wilson_score(right: int, asked: int) -> Score:
     """Return a score with its Wilson interval."""
-    share = rate(right, of)
+    share = rate(right, asked)
     assert share is not None, "there are questions"
-    return Score(right, of, share["value"], *share["ci95"])
+    return Score(right, asked, share["value"], *share["ci95"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class Findings:
         lines = []
         for number, one in enumerate(self.answers, 1):
             mark = "right" if one.right else "WRONG"
-            given = one.given[0] if one.given[0] == one.given[1] else f"{one.given[0]}, exchanged {one.given[1]}"
-            lines.append(f"{number:>3}  {mark}  expected {one.expected}, given {given}")
+            answer = one.given[0] if one.given[0] == one.given[1] else f"{one.given[0]}, exchanged {one.given[1]}"
+            lines.append(f"{number:>3}  {mark}  expected {one.expected}, given {answer}")
             for side, text in (("first ", one.question.first), ("second", one.question.second)):
                 lines += textwrap.wrap(text, WIDTH, initial_indent=f"       {side}  ", subsequent_indent=" " * 15)
         return "\n".join([*lines, "", f"score  {self.score}"])
@@ -111,7 +111,7 @@ def ask(annotator: Annotator, probe: Probe) -> Findings:
         Answered(question, expected, (_side(a), TURNED.get(_side(b), _side(b))), _together(a, b))
         for question, expected, a, b in zip(probe.questions, probe.expected, forth, back, strict=True)
     )
-    return Findings(answers, probe.score([one.answer for one in answers]))
+    return Findings(answers, probe.score([answer.answer for answer in answers]))
 
 
 def _side(judgement: Judgement) -> str:

@@ -191,31 +191,31 @@ def load_prompt(name: str | Path, form: Form) -> Prompt:
     Raises:
         PromptError: no prompt has that name, the file is missing, or it is not a prompt of this form.
     """
-    own = Path(name)
+    file = Path(name)
     packaged = form.packaged
     known = ", ".join(packaged) or f"none in {form.place}"
-    if own.suffix != SUFFIX:
+    if file.suffix != SUFFIX:
         if str(name) not in packaged:
             raise PromptError(
                 f'prompt: "{name}" is unknown.{closest(str(name), packaged)} Prompts: {known}; '
                 f"or your own file, whose name ends in {SUFFIX}."
             )
-        own = packaged[str(name)]
+        file = packaged[str(name)]
     try:
-        text = read_text(own, MOST_BYTES).removeprefix("\ufeff")
+        text = read_text(file, MOST_BYTES).removeprefix("\ufeff")
     except FileNotFoundError:
-        raise PromptError(f"{own}: no such file. Give a prompt's file, or one of {known}.") from None
+        raise PromptError(f"{file}: no such file. Give a prompt's file, or one of {known}.") from None
     except UnfitFileError as error:
-        raise PromptError(f"{own}: {error}") from None
+        raise PromptError(f"{file}: {error}") from None
     except OSError as error:
-        raise PromptError(f"{own}: cannot be read ({error.strerror}).") from None
+        raise PromptError(f"{file}: cannot be read ({error.strerror}).") from None
     if "\0" in text:
-        raise PromptError(f"{own}: it holds a NUL character, which a prompt may not.")
-    return parse_prompt(own.stem, str(own), text, form)
+        raise PromptError(f"{file}: it holds a NUL character, which a prompt may not.")
+    return parse_prompt(file.stem, str(file), text, form)
 
 
 def as_text(quoted: str) -> str:
-    r"""Escape possible control tokens of models, such that the JSON is equivalent but no tokenizer sees a control
+    r"""Escape possible control tokens of models, so that the JSON is equivalent but no tokenizer sees a control
     token.
 
     A server puts messages into its model's template and may tokenise all of it together, so that <|im_end|> in a

@@ -47,17 +47,17 @@ def measure(
         `intransitivity` among judged triads; the figures of `_answers`; for each reference those of `compare`; and if
         several annotators voted, `by`: the same for each of them.
     """
-    found = _measured(pairs, preferences, verdicts, references, seed)
+    overall = _measured(pairs, preferences, verdicts, references, seed)
     several = [
         {
             "annotator": name,
             **_measured(
-                pairs, own, verdicts.of(name) if verdicts and name in verdicts.names else None, references, seed
+                pairs, member, verdicts.of(name) if verdicts and name in verdicts.names else None, references, seed
             ),
         }
-        for name, own in members.items()
+        for name, member in members.items()
     ]
-    return {**found, "by": several} if several else found
+    return {**overall, "by": several} if several else overall
 
 
 def _measured(
@@ -119,7 +119,7 @@ def compare(labels: DoubleArray, known: DoubleArray) -> dict[str, Any] | None:
         return None
     decided = sided & ~np.isnan(labels) & (labels != 0.5)
     right = (labels > 0.5) == (known > 0.5)
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "pairs": int(sided.sum()),
         "agreement": rate(int(right[decided].sum()), int(decided.sum())),
         "undecided": int((sided & ~decided).sum()),
@@ -129,23 +129,23 @@ def compare(labels: DoubleArray, known: DoubleArray) -> dict[str, Any] | None:
     soft = labels[decided]
     if ((soft > 0) & (soft < 1)).any():
         bins = _bins(np.maximum(soft, 1 - soft), right[decided])
-        found["brier"] = float(np.square(soft - known[decided]).mean())
-        found["calibration_error"] = float(sum(b["pairs"] * abs(b["p"] - b["observed"]) for b in bins) / len(soft))
-        found["calibration"] = bins
-    return _applying(found)
+        figures["brier"] = float(np.square(soft - known[decided]).mean())
+        figures["calibration_error"] = float(sum(b["pairs"] * abs(b["p"] - b["observed"]) for b in bins) / len(soft))
+        figures["calibration"] = bins
+    return _applying(figures)
 
 
 def _bins(sure: DoubleArray, right: BoolArray) -> list[dict[str, Any]]:
     """Return how often labels are right, in bins of similar confidence."""
     place = np.minimum(((sure - 0.5) * 2 * BINS).astype(np.int64), BINS - 1)
-    found = []
+    bins = []
     for rows in (place == i for i in range(BINS)):
         if (share := rate(int(right[rows].sum()), int(rows.sum()))) is not None:
             bounds = {"observed": share["value"], "ci95": share["ci95"], "pairs": share["of"]}
-            found.append({"p": float(sure[rows].mean()), **bounds})
-    return found
+            bins.append({"p": float(sure[rows].mean()), **bounds})
+    return bins
 
 
-def _applying(found: dict[str, Any]) -> dict[str, Any]:
+def _applying(figures: dict[str, Any]) -> dict[str, Any]:
     """Drop figures that do not apply."""
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in figures.items() if value is not None}

@@ -18,9 +18,9 @@ Z = 1.959963984540054
 """Quantile of the normal distribution for an interval of 95%."""
 
 
-def rate(hits: int, of: int) -> Rate | None:
+def rate(hits: int, total: int) -> Rate | None:
     """Return the share of independent cases; None without a case."""
-    return _rate(hits / of, of, of) if of else None
+    return _rate(hits / total, total, total) if total else None
 
 
 def grouped_rate(hit: BoolArray | DoubleArray, group: npt.NDArray[np.integer[Any]]) -> Rate | None:
@@ -43,7 +43,7 @@ def grouped_rate(hit: BoolArray | DoubleArray, group: npt.NDArray[np.integer[Any
     return rate_of_variance(p, spread * groups / max(groups - 1, 1), len(hit), groups)
 
 
-def rate_of_variance(p: float, variance: float, of: int, groups: int) -> Rate:
+def rate_of_variance(p: float, variance: float, total: int, groups: int) -> Rate:
     """Return a share with a given variance.
 
     The interval is Wilson's with the effective number of cases p (1 - p) / v in place of their number, as Franco,
@@ -52,13 +52,13 @@ def rate_of_variance(p: float, variance: float, of: int, groups: int) -> Rate:
     estimated, and it is the number of groups.
     """
     effective = p * (1 - p) / variance if variance > 0 and 0 < p < 1 else float(groups)
-    return _rate(p, min(of, effective), of)
+    return _rate(p, min(total, effective), total)
 
 
-def _rate(p: float, n: float, of: int) -> Rate:
+def _rate(p: float, n: float, total: int) -> Rate:
     """Return Wilson's (1927) interval: centre (p + z^2 / 2n) / (1 + z^2 / n), valid also for shares of 0 and 1."""
     z2 = Z**2
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = Z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n**2))
     low, high = max(0.0, centre - half) if p > 0 else 0.0, min(1.0, centre + half) if p < 1 else 1.0
-    return {"value": p, "ci95": [low, high], "of": of}
+    return {"value": p, "ci95": [low, high], "of": total}

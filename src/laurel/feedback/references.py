@@ -29,11 +29,11 @@ def references(
         `gold`, a person's labels of uniformly chosen pairs; `gold_uncertain`, of pairs chosen because their label was
         uncertain, which are not representative; `oracle`, the adapter's. References without any label are left out.
     """
-    found = {"oracle": oracle_sides(pairs, texts, adapter, captions)}
+    sides = {"oracle": oracle_sides(pairs, texts, adapter, captions)}
     if gold is not None:
-        found["gold"] = gold_sides(pairs, texts, gold, "uniform")
-        found["gold_uncertain"] = gold_sides(pairs, texts, gold, "uncertain")
-    return {name: known for name, known in found.items() if not np.isnan(known).all()}
+        sides["gold"] = gold_sides(pairs, texts, gold, "uniform")
+        sides["gold_uncertain"] = gold_sides(pairs, texts, gold, "uncertain")
+    return {name: known for name, known in sides.items() if not np.isnan(known).all()}
 
 
 def oracle_sides(
@@ -69,8 +69,8 @@ def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Selec
     order = keys.argsort()
     asked = pairs.first * size + pairs.second
     at = np.minimum(np.searchsorted(keys[order], asked), len(keys) - 1)
-    found: DoubleArray = np.where(keys[order][at] == asked, values[order][at], np.nan)
-    return found
+    sides: DoubleArray = np.where(keys[order][at] == asked, values[order][at], np.nan)
+    return sides
 
 
 def task_of(annotate: AnnotateParams, adapter: EnvAdapter) -> Task:

@@ -124,7 +124,7 @@ class CaptionResponder(Responder):
 
     @property
     def asked(self) -> list[Asked]:
-        return [one for voter in self._voters for one in voter.asked]
+        return [sample for voter in self._voters for sample in voter.asked]
 
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         for votes in zip(*(voter.answers(items) for voter in self._voters), strict=True):
@@ -139,10 +139,10 @@ def check_captions(annotate: AnnotateParams, adapter: EnvAdapter, prompt: str | 
 
     Raises:
         AnnotationError: an annotator only judges pairs, or has no goal.
-        PromptError: the prompt does not go with the environment or the model.
+        PromptError: the prompt does not fit the environment or the model.
     """
-    for one in annotate.voters:
-        kind = kind_of(one)
+    for voter in annotate.voters:
+        kind = kind_of(voter)
         if isinstance(kind, ChatAnnotator):
             question = _question(kind, adapter, prompt, goal)
             question.messages(question.sample)
@@ -150,7 +150,7 @@ def check_captions(annotate: AnnotateParams, adapter: EnvAdapter, prompt: str | 
             kind.check(adapter)
         else:
             raise AnnotationError(
-                f"the annotator {one.annotator} judges pairs, and cannot judge whether a single caption helps. "
+                f"the annotator {voter.annotator} judges pairs, and cannot judge whether a single caption helps. "
                 f"Set the reward's form to ranking, or annotate.annotator to {JUDGES_OF_TEXTS}."
             )
 

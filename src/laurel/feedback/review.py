@@ -122,8 +122,8 @@ def _count_as(chosen: Selection, labels: Iterable[Gold], gold: GoldFile) -> None
         gold.add(label.first, label.second, label.answer, chosen)
 
 
-def _question(offer: Offer, number: int, of: int, labels: Labels) -> str:
-    lines = ["", f"pair {number} of {of}", *_wrapped("  1  ", offer.first), *_wrapped("  2  ", offer.second)]
+def _question(offer: Offer, number: int, total: int, labels: Labels) -> str:
+    lines = ["", f"pair {number} of {total}", *_wrapped("  1  ", offer.first), *_wrapped("  2  ", offer.second)]
     if labels == "before" and offer.label:
         lines.append(f"  The annotator: {printable(offer.label)}.")
     return "\n".join([*lines, "> "])

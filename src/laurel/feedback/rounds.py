@@ -101,11 +101,11 @@ class Rounds:
         """Observe the labels of the round, in its order; None and NaN mean no label."""
         self._judged += len(first)
         p = np.asarray(p_first, dtype=np.float64)
-        own, rest = slice(0, self._proposed), slice(self._proposed, None)
-        self._sampler.observe(first[own], second[own], p[own])
+        proposed, rest = slice(0, self._proposed), slice(self._proposed, None)
+        self._sampler.observe(first[proposed], second[proposed], p[proposed])
         if self._stopping is None:
             return
-        self._labels = self._labels.with_more(first[own], second[own], p[own])
+        self._labels = self._labels.with_more(first[proposed], second[proposed], p[proposed])
         self._held_out = self._held_out.with_more(first[rest], second[rest], p[rest])
         self._converged = self._stopping.after_round(self._labels, self._held_out)
 

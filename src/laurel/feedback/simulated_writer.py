@@ -94,8 +94,8 @@ class SimulatedWriter:
                 f"rewards of kind code: the simulated writer (annotator scripted) has functions for "
                 f"{', '.join(_BANK)} only, and none for {adapter.env_id}. Take the annotator openai or huggingface."
             )
-        own = _BANK[family]
-        self._kinds = own["good"], own["wrong"], _BROKEN, _HOSTILE
+        bank = _BANK[family]
+        self._kinds = bank["good"], bank["wrong"], _BROKEN, _HOSTILE
         self._seed, self._samples = seed, samples
 
     def write(self, number: int, assignment: Assignment) -> list[Reading[Written] | None]:

@@ -49,12 +49,12 @@ def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed
     """
     texts = list(dict.fromkeys(captions))
     successes = list(dict.fromkeys([*adapter.success_captions(), *filter(adapter.says_success, texts)]))
-    others = [text for text in texts if text and not adapter.says_success(text)]
+    failures = [text for text in texts if text and not adapter.says_success(text)]
     if not successes:
         return []
     rng = np.random.default_rng(seed)
-    progress = [text for text in others if (adapter.oracle(text) or 0.0) > 0]
-    rest = [text for text in others if (adapter.oracle(text) or 0.0) <= 0]
+    progress = [text for text in failures if (adapter.oracle(text) or 0.0) > 0]
+    rest = [text for text in failures if (adapter.oracle(text) or 0.0) <= 0]
     few = min(len(progress), max(n // 2, n - len(rest)))
     chosen = _drawn(progress, few, rng) + _drawn(rest, n - few, rng)
     each = islice(cycle(_drawn(successes, len(successes), rng)), len(chosen))
@@ -80,27 +80,27 @@ def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> d
         shown first.
         Without `value`, `ci95` and `of` if there was no preference.
     """
-    asked = [one.question for one in questions]
+    asked = [pair.question for pair in questions]
     annotator.prepare(asked)
     sure: list[tuple[float, SuccessQuestion]] = []
     shown_first: list[bool] = []
     unasked = failed = 0
-    for one, judgement in zip(questions, judge(annotator, asked), strict=True):
+    for pair, judgement in zip(questions, judge(annotator, asked), strict=True):
         unasked += judgement.status == "unasked"
         failed += judgement.status in ("parse_failed", "api_failed")
         sided = [answer for answer in judgement.answers if answer.verdict in ("first", "second")]
         shown_first += [(answer.verdict == "first") != bool(answer.variant) for answer in sided]
         if judgement.p_first is not None and judgement.p_first != 0.5:
-            sure.append((judgement.p_first if one.success_first else 1 - judgement.p_first, one))
-    wrong = sorted((found for found in sure if found[0] < 0.5), key=lambda found: found[0])
+            sure.append((judgement.p_first if pair.success_first else 1 - judgement.p_first, pair))
+    wrong = sorted((entry for entry in sure if entry[0] < 0.5), key=lambda entry: entry[0])
     return {
         **(rate(len(sure) - len(wrong), len(sure)) or {}),
         "questions": len(questions) - unasked,
         **({"failed": failed} if failed else {}),
         "sided": len(shown_first),
         "first_named": sum(shown_first),
-        "above": list(dict.fromkeys(one.other for _, one in wrong))[:MOST_NAMED],
-        "success": list(dict.fromkeys(one.success for _, one in wrong))[:MOST_NAMED],
+        "above": list(dict.fromkeys(pair.other for _, pair in wrong))[:MOST_NAMED],
+        "success": list(dict.fromkeys(pair.success for _, pair in wrong))[:MOST_NAMED],
     }
 
 

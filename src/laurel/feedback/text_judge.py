@@ -72,15 +72,15 @@ def _checked(name: str, method: Callable[..., Any], kinds: str, what: str) -> Ca
     @wraps(method)
     def checked(self: TextJudge, texts: Sequence[str], groups: IntArray | None = None) -> Array:
         shape = (len(texts),) if groups is None else groups.shape
-        found = np.asarray(method(self, texts) if groups is None else method(self, texts, groups))
-        if not found.size and found.shape == shape:
-            return found.astype(np.bool_ if kinds == "b" else np.float64)
-        if found.shape == shape and found.dtype.kind in kinds and np.isfinite(found).all():
-            return found.astype(np.bool_ if kinds == "b" else np.float64, copy=False)
-        right = found.shape == shape and found.dtype.kind == "f" and "f" in kinds
-        said = "NaN or infinity" if right else f"an array of shape {found.shape} and type {found.dtype}"
+        returned = np.asarray(method(self, texts) if groups is None else method(self, texts, groups))
+        if not returned.size and returned.shape == shape:
+            return returned.astype(np.bool_ if kinds == "b" else np.float64)
+        if returned.shape == shape and returned.dtype.kind in kinds and np.isfinite(returned).all():
+            return returned.astype(np.bool_ if kinds == "b" else np.float64, copy=False)
+        right = returned.shape == shape and returned.dtype.kind == "f" and "f" in kinds
+        described = "NaN or infinity" if right else f"an array of shape {returned.shape} and type {returned.dtype}"
         raise AnnotationError(
-            f"The judge {type(self).__module__}.{type(self).__qualname__}: its {name} returned {said} for "
+            f"The judge {type(self).__module__}.{type(self).__qualname__}: its {name} returned {described} for "
             f"{len(texts):,} texts, but {what} of shape {shape} is required. Fix it."
         )
 

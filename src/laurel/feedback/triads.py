@@ -138,5 +138,5 @@ def _drawn(better: IntArray, worse: IntArray, degree: IntArray, rng: np.random.G
 
 def _member(ordered: IntArray, wanted: IntArray) -> BoolArray:
     at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-    found: BoolArray = ordered[at] == wanted
-    return found
+    is_member: BoolArray = ordered[at] == wanted
+    return is_member

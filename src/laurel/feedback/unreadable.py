@@ -131,5 +131,5 @@ def _reasons(keys: Iterable[tuple[str, str]], store: ResponseStore) -> Iterator[
     stream = iter(keys)
     while some := list(islice(stream, AT_ONCE)):
         ended = {key: why_unreadable(text, how) for key, text, how in store.ended(list({key for _, key in some}))}
-        found = Counter((annotator, ended[key]) for annotator, key in some if key in ended)
-        yield from (Missing(annotator, UNREAD, reason, count) for (annotator, reason), count in found.items())
+        counts = Counter((annotator, ended[key]) for annotator, key in some if key in ended)
+        yield from (Missing(annotator, UNREAD, reason, count) for (annotator, reason), count in counts.items())

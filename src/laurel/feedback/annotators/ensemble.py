@@ -104,7 +104,7 @@ class EnsembleAnnotator:
     @property
     def asked_sample(self) -> list[Asked]:
         """Return samples of what members were asked."""
-        return [*self._asked, *(one for annotator in self._held.values() for one in questions_asked(annotator))]
+        return [*self._asked, *(sample for annotator in self._held.values() for sample in questions_asked(annotator))]
 
     @property
     def failures(self) -> dict[str, dict[str, int]]:
@@ -191,7 +191,9 @@ class EnsembleAnnotator:
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
         """Combine the votes (`laurel.feedback.voting.voted`)."""
         answers = tuple(
-            one._replace(annotator=name) for name, vote in zip(self.names, votes, strict=True) for one in vote.answers
+            answer._replace(annotator=name)
+            for name, vote in zip(self.names, votes, strict=True)
+            for answer in vote.answers
         )
         members = tuple(zip(self.names, votes, strict=True))
         weights = [member.weight for member in self._members]
@@ -217,7 +219,7 @@ def _blocks(pairs: Iterable[Pair], most: int = BLOCK) -> Iterator[list[Pair]]:
 
 def _judgement(line: str) -> Judgement:
     status, p_first, votes, swap_consistent, answers, _ = json.loads(line)
-    return Judgement(status, p_first, votes, swap_consistent, tuple(Answer(*one) for one in answers))
+    return Judgement(status, p_first, votes, swap_consistent, tuple(Answer(*answer) for answer in answers))
 
 
 def _free_memory() -> None:

@@ -37,10 +37,10 @@ class HuggingFaceKind(ChatAnnotator):
     def files(self) -> dict[str, str]:
         """The folders of the model and its adapter, and what every chat model may name."""
         model, adapter = self.section.model, self.section.adapter
-        found = {"huggingface.model": model} if is_directory(model) else {}
+        named = {"huggingface.model": model} if is_directory(model) else {}
         if adapter and adapter_place(adapter) == adapter and is_directory(adapter):
-            found["huggingface.adapter"] = adapter
-        return {**found, **super().files}
+            named["huggingface.adapter"] = adapter
+        return {**named, **super().files}
 
     def identity(self) -> tuple[Identity, bool]:
         """Return the model with the digest of its weights, if they are on this machine."""
@@ -102,12 +102,12 @@ class HuggingFaceKind(ChatAnnotator):
 
     def count_tokens(self, requests: Sequence[ChatRequest]) -> tuple[float, str]:
         """Count tokens with the model's tokenizer, if it is on this machine and has a chat template."""
-        found = self._lengths(requests)
-        return super().count_tokens(requests) if found is None else (sum(found[0]), "by the model's tokenizer")
+        counts = self._lengths(requests)
+        return super().count_tokens(requests) if counts is None else (sum(counts[0]), "by the model's tokenizer")
 
     def too_long(self, requests: Sequence[ChatRequest]) -> str | None:
         lengths, context = self._lengths(requests) or ([], 0)
-        most = max((n + (not one.choices) for n, one in zip(lengths, requests, strict=False)), default=0)
+        most = max((n + (not request.choices) for n, request in zip(lengths, requests, strict=False)), default=0)
         return f"the longest has {max(lengths):,} tokens, but the model takes {context:,}" if most > context else None
 
     def _lengths(self, requests: Sequence[ChatRequest]) -> tuple[list[int], int] | None:

@@ -245,9 +245,9 @@ class ScriptedTexts(TextJudge):
         scores = truth[groups]
         for number, group in enumerate(groups.tolist()):
             rng = generator(self._seed, "score", *(texts[i] for i in group))
-            others = group if len(group) > 1 else range(len(texts))
+            candidates = group if len(group) > 1 else range(len(texts))
             wrong = rng.random(len(group)) < self._error_rate
-            scores[number] = np.where(wrong, truth[rng.choice(others, len(group))], scores[number])
+            scores[number] = np.where(wrong, truth[rng.choice(candidates, len(group))], scores[number])
         return scores
 
     def without_outcomes(self) -> str | None:
@@ -266,7 +266,7 @@ class ScriptedTexts(TextJudge):
 
 def same(texts: Sequence[str]) -> BoolArray:
     """Return which of K texts are identical (K, K)."""
-    return np.array([[one == other for other in texts] for one in texts], dtype=np.bool_)
+    return np.array([[text == other for other in texts] for text in texts], dtype=np.bool_)
 
 
 class ScriptedKind(AnnotatorKind):

@@ -68,8 +68,8 @@ class ActionQuestion(Question[str, Choice]):
     def load_for(cls, name: str | Path, options: Sequence[str]) -> Prompt:
         """Load a prompt of this kind for some options; errors as in `load_prompt`."""
         schema = answer_schema(analysis=TEXT, choice={"type": "string", "enum": list(options)})
-        own = Form(cls.form.kind, cls.form.slots, tuple(options), schema, cls.form.optional)
-        return load_prompt(name, own)
+        form = Form(cls.form.kind, cls.form.slots, tuple(options), schema, cls.form.optional)
+        return load_prompt(name, form)
 
     def texts(self, item: str, variant: int) -> Mapping[str, str]:
         return {"state": quote(item), "options": self._listed}

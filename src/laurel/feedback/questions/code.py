@@ -73,8 +73,8 @@ class CodeQuestion(Question[Assignment, Written]):
 
     def texts(self, item: Assignment, variant: int) -> Mapping[str, str]:
         """Return the environment's texts unquoted, and the model's texts quoted."""
-        own = {"best": quote(item.best), "feedback": quote(item.feedback)}
-        return {"observation": item.observation, "action": item.action, **own}
+        slots = {"best": quote(item.best), "feedback": quote(item.feedback)}
+        return {"observation": item.observation, "action": item.action, **slots}
 
     def content(self, item: Assignment, variant: int) -> str:
         """Return everything that the prompt shows."""
@@ -83,11 +83,11 @@ class CodeQuestion(Question[Assignment, Written]):
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Written] | None:
         """Return the function in an answer's block of code; None if it has no block."""
-        blocks, whole = _blocks(text)
+        blocks, closed = _blocks(text)
         if not blocks:
             return None
         of_reward = [block for block in blocks if f"def {NAME}" in block] or blocks
-        if cut or not whole:
+        if cut or not closed:
             return _refused("cut", of_reward[-1], "the answer was cut at its limit of tokens")
         if len(set(of_reward)) > 1:
             return _refused("several", of_reward[-1], f"the answer has {len(of_reward)} blocks of code instead of one")
@@ -116,9 +116,9 @@ def checked(source: str) -> Reading[Written]:
         return _refused("imports", source, "it imports something, and nothing can be imported (math is there already)")
     if len(statements) != 1 or len(functions) != 1 or functions[0].decorator_list:
         return _refused("function", source, f"it is not one function {NAME}, without a decorator and nothing beside it")
-    given = functions[0].args
-    if [argument.arg for argument in given.args] != list(ARGUMENTS) or (
-        given.defaults or given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs
+    arguments = functions[0].args
+    if [argument.arg for argument in arguments.args] != list(ARGUMENTS) or (
+        arguments.defaults or arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs
     ):
         return _refused("arguments", source, f"its arguments are not {', '.join(ARGUMENTS)}, without defaults")
     return Reading(CODE, Written(source))
