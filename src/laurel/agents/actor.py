@@ -193,8 +193,8 @@ class Advisor(Actor):
         return Acted(choice + self._start, log_probs[np.arange(len(choice)), choice])
 
     def log_prob(self, view: View, action: Array) -> FloatArray:
-        own: FloatArray = self.log_probs(view)[np.arange(len(view)), action - self._start]
-        return own
+        log_probs: FloatArray = self.log_probs(view)[np.arange(len(view)), action - self._start]
+        return log_probs
 
 
 class Rule(Actor):

@@ -66,8 +66,8 @@ class Algorithm(ABC, Generic[Settings]):
 
     def learner(self, policy: Any, rng: np.random.Generator) -> Learner:
         """Return the learner that improves a `policy` of the same settings; `rng` draws actions."""
-        made: Learner = resolve_name(self.learner_class)(policy, self.settings, rng)
-        return made
+        learner: Learner = resolve_name(self.learner_class)(policy, self.settings, rng)
+        return learner
 
 
 class PlainActorCritic(Algorithm[Plain]):

@@ -101,20 +101,20 @@ def can_be_loaded(policy: PolicyNetwork) -> bool:
 
 def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
     """Return the class of a network; raise DataError where neither Laurel nor an installed package has it."""
-    found = next((network for network in OURS if network.kind == kind), None)
+    network_class = next((network for network in OURS if network.kind == kind), None)
     if kind in SLOW:
-        found = pkgutil.resolve_name(SLOW[kind])
-    if found is None:
+        network_class = pkgutil.resolve_name(SLOW[kind])
+    if network_class is None:
         try:
-            found = ALGORITHMS.load(kind, str(path / CONFIG)).Network
+            network_class = ALGORITHMS.load(kind, str(path / CONFIG)).Network
         except ParamsError:
             raise DataError(
                 f'{path / CONFIG}: describes a policy of an unknown kind, "{kind}". Install the '
                 "package that has this algorithm, or train this agent again."
             ) from None
-    if found is None:
+    if network_class is None:
         raise KeyError(kind)
-    return found
+    return network_class
 
 
 def is_as_written(path: Path, written: dict[str, Any]) -> bool:

@@ -39,13 +39,13 @@ class Collecting(Learner):
         Raises:
             PluginError: another package's policy returned something else.
         """
-        found = self.policy.act(features, self.rng)
+        returned = self.policy.act(features, self.rng)
         shape = (len(features), *self.policy.action_shape)
-        if isinstance(found, tuple | list) and found and np.shape(found[0]) == shape:
-            action: Array = np.asarray(found[0])
+        if isinstance(returned, tuple | list) and returned and np.shape(returned[0]) == shape:
+            action: Array = np.asarray(returned[0])
             return action
         needed = (
             f"a tuple is required whose first member is an array of actions of shape {shape}; the others are their "
             "log-probabilities and values"
         )
-        raise returned_wrongly("policy", self.policy, "act", in_short(found), needed)
+        raise returned_wrongly("policy", self.policy, "act", in_short(returned), needed)

@@ -188,8 +188,8 @@ class DevicePPO(PPOGroup):
                 old, its_advantage, its_returns, *action = facts[:, rows]
                 update.differentiate(old, its_advantage, its_returns, action, weight)
                 update.descend(size > 0)
-        made = p.n_epochs * counts.clamp(max=n_batches)[:, None]
-        return torch.cat([update.sums / made, _explained(advantage, returns, valid)[:, None]], dim=1)
+        gradient_steps = p.n_epochs * counts.clamp(max=n_batches)[:, None]
+        return torch.cat([update.sums / gradient_steps, _explained(advantage, returns, valid)[:, None]], dim=1)
 
     def _advantage(self, reward: Tensor) -> Tensor:
         """Return generalised advantage estimates (T, S, N)."""
@@ -244,12 +244,12 @@ def _explained(advantage: Tensor, returns: Tensor, valid: Tensor) -> Tensor:
     """Return 1 - Var[return - value] / Var[return] of each critic (S,), over valid rows (T, S, N)."""
     weight = valid / valid.sum((0, 2), keepdim=True)
 
-    def variance(of: Tensor) -> Tensor:
-        mean = (of * weight).sum((0, 2), keepdim=True)
-        return ((of - mean).square() * weight).sum((0, 2))
+    def variance(values: Tensor) -> Tensor:
+        mean = (values * weight).sum((0, 2), keepdim=True)
+        return ((values - mean).square() * weight).sum((0, 2))
 
-    whole = variance(returns)
-    return torch.where(whole > 0, 1 - variance(advantage) / whole, math.nan)
+    total = variance(returns)
+    return torch.where(total > 0, 1 - variance(advantage) / total, math.nan)
 
 
 def _copied(parts: Sequence[Tensor]) -> list[Array]:

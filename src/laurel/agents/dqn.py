@@ -104,11 +104,11 @@ class DQN(AdamLearner, Collecting):
 
     def state(self) -> dict[str, Tensor]:
         target = {TARGET + name: tensor.cpu().contiguous() for name, tensor in self.target.state_dict().items()}
-        found = {STEPS: torch.tensor(self.gradient_steps), **target, **super().state()}
+        tensors = {STEPS: torch.tensor(self.gradient_steps), **target, **super().state()}
         if self.replay.tree is not None:
-            found[PRIORITIES] = torch.from_numpy(self.replay.tree.leaves)
-            found[HIGHEST] = torch.tensor(self.replay.highest, dtype=torch.float64)
-        return found
+            tensors[PRIORITIES] = torch.from_numpy(self.replay.tree.leaves)
+            tensors[HIGHEST] = torch.tensor(self.replay.highest, dtype=torch.float64)
+        return tensors
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.gradient_steps = int(state[STEPS])

@@ -83,12 +83,12 @@ class Episodes:
             meaning) and `length_mean`.
         """
         new, self._new = self._new, 0
-        found: dict[str, float | None] = {"episodes": new, "window": len(self._window)}
+        figures: dict[str, float | None] = {"episodes": new, "window": len(self._window)}
         known = len(self._window) >= max(at_least, 1)
         for name, column in (("return_mean", RETURN), ("success_rate", SUCCESS), ("length_mean", LENGTH)):
             mean = float(self._window[:, column].mean()) if known else np.nan
-            found[name] = None if np.isnan(mean) else mean
-        return found
+            figures[name] = None if np.isnan(mean) else mean
+        return figures
 
     def _take_in(
         self,

@@ -63,21 +63,24 @@ class GroupLearner(AdamLearner, Collecting):
         return action
 
     def learn(self, rollout: Rollout) -> Mapping[str, float]:
-        own, written = self.params, [t for t in range(self.params.n_steps) if rollout.valid[t].all()]
+        params, written = self.params, [t for t in range(self.params.n_steps) if rollout.valid[t].all()]
         seed = int(self.rng.integers(2**32))  # always drawn, so that later draws are the same
         kl = float(np.mean([self._divergence(rollout, t) for t in written]))
-        if own.max_kl is not None and kl > own.max_kl:
+        if params.max_kl is not None and kl > params.max_kl:
             return {"reference_kl": kl}
         groups = [group for t in written for group in self._groups(rollout, t)]
         how = Tuning(
-            batch_size=own.batch_size, beta=own.beta, max_grad_norm=own.max_grad_norm, temperature=own.temperature
+            batch_size=params.batch_size,
+            beta=params.beta,
+            max_grad_norm=params.max_grad_norm,
+            temperature=params.temperature,
         )
         local = self.policy.sampler.local
-        found, gradient = gradient_of_groups(local, groups, own.algorithm, how, seed)
+        loss, gradient = gradient_of_groups(local, groups, params.algorithm, how, seed)
         for name, weight in trained(local.model):
             weight.grad = gradient[name]
         self.optimizer.step()
-        return {"policy": found, "reference_kl": kl}
+        return {"policy": loss, "reference_kl": kl}
 
     def _divergence(self, rollout: Rollout, t: int) -> float:
         """Return the mean of log(pi / pi_0) over the completions of a step, in nats."""

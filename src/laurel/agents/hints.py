@@ -67,9 +67,9 @@ class Shuffled(Advisor):
         self._advisor, self._seed = advisor, seed
 
     def advise(self, view: View) -> FloatArray:
-        found = self._advisor.log_probs(view)
+        log_probs = self._advisor.log_probs(view)
         orders = [generator(self._seed, row.tobytes().hex()).permutation(self.n_actions) for row in view.packed]
-        return np.take_along_axis(found, np.stack(orders), axis=1)
+        return np.take_along_axis(log_probs, np.stack(orders), axis=1)
 
     @property
     def account(self) -> Mapping[str, Any]:
@@ -113,10 +113,10 @@ def make_advisor(
         LaurelError: raised by the actor itself.
     """
     actor = make_actor(kind, adapter, f"{key}.actor", annotate=annotate, **options)
-    found = actor.actor if isinstance(actor, Checked) else actor
-    if not isinstance(found, Advisor):
+    advisor = actor.actor if isinstance(actor, Checked) else actor
+    if not isinstance(advisor, Advisor):
         raise ParamsError(
             f"{key}.actor is {kind}, which gives no probabilities of actions: name llm_policy, or an actor that is a "
             "subclass of laurel.agents.actor.Advisor."
         )
-    return found
+    return advisor

@@ -42,13 +42,13 @@ def images_in(adapter: EnvAdapter, *, smallest: int = SMALLEST) -> tuple[Image, 
     """Find the images in a network's input: uint8 arrays with two or three dimensions; an adapter's own features have
     none.
     """
-    found, start = [], 0
+    images, start = [], 0
     for leaf in adapter.packed.leaves:
         image = _image(leaf.space, start)
         if image is not None and min(image.height, image.width) >= smallest:
-            found.append(image)
+            images.append(image)
         start += _n_features(leaf.space)
-    return tuple(found) if adapter.n_features == start else ()
+    return tuple(images) if adapter.n_features == start else ()
 
 
 def _image(space: gym.Space[Any], start: int) -> Image | None:
@@ -126,8 +126,8 @@ class ImageActorCritic(ActorCritic):
         super().__init__(n_features, n_actions, continuous=continuous, hidden=())
         self.hidden = hidden
         self.images = images
-        found = tuple(image_of(place) for place in images)
-        actor, critic = ImageEncoder(n_features, found), ImageEncoder(n_features, found)
+        restored = tuple(image_of(place) for place in images)
+        actor, critic = ImageEncoder(n_features, restored), ImageEncoder(n_features, restored)
         self.actor = nn.Sequential(actor, *mlp((actor.size, *hidden, n_actions), gain=0.01))
         self.critic = nn.Sequential(critic, *mlp((critic.size, *hidden, 1), gain=1.0))
 

@@ -279,11 +279,11 @@ class LearnerGroup:
         ]
 
 
-def _metrics(learner: Learner, found: Any) -> Mapping[str, float]:
-    if isinstance(found, Mapping) and all(map(_is_number, found.values())):
-        return found
+def _metrics(learner: Learner, returned: Any) -> Mapping[str, float]:
+    if isinstance(returned, Mapping) and all(map(_is_number, returned.values())):
+        return returned
     needed = f"a mapping of metrics to numbers is required; their names are some of {', '.join(METRICS)}"
-    raise returned_wrongly("learner", learner, "learn", in_short(found), needed)
+    raise returned_wrongly("learner", learner, "learn", in_short(returned), needed)
 
 
 def _is_number(value: Any) -> bool:
@@ -317,10 +317,10 @@ class AdamLearner(Learner):
     def state(self) -> dict[str, Tensor]:
         """Return Adam's moments and step counts under the names of the weights."""
         state = self.optimizer.state()
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for i, (name, _) in enumerate(self.policy.named_parameters()):
-            found |= {f"{name}.{key}": value.cpu().contiguous() for key, value in state.get(i, {}).items()}
-        return found
+            tensors |= {f"{name}.{key}": value.cpu().contiguous() for key, value in state.get(i, {}).items()}
+        return tensors
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         names = [name for name, _ in self.policy.named_parameters()]

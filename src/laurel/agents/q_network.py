@@ -66,8 +66,8 @@ class QNetwork(PolicyNetwork):
 
     @torch.inference_mode()
     def _values_of(self, features: FloatArray) -> FloatArray:
-        found: FloatArray = self(torch.from_numpy(features).to(self.device)).cpu().numpy()
-        return found
+        values: FloatArray = self(torch.from_numpy(features).to(self.device)).cpu().numpy()
+        return values
 
 
 def make_q_network(n_features: int, action_space: gym.Space[Any], **shape: Any) -> QNetwork:

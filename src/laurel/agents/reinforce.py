@@ -76,12 +76,12 @@ class Reinforce(PolicyGradient):
         for n, running in enumerate(self._running):
             start = 0
             for end in (np.flatnonzero(ended[:, n]) + 1).tolist():
-                whole = _joined([*running, _part(rollout, start, end, n)])
+                episode = _joined([*running, _episode_slice(rollout, start, end, n)])
                 last, truncated = rollout.observation[end, n].copy(), bool(rollout.truncated[end - 1, n])
-                finished.append(Episode(whole.observation, whole.action, whole.reward, last, truncated))
+                finished.append(Episode(episode.observation, episode.action, episode.reward, last, truncated))
                 running.clear()
                 start = end
-            running.append(_part(rollout, start, len(ended), n))
+            running.append(_episode_slice(rollout, start, len(ended), n))
         return finished
 
 
@@ -95,7 +95,7 @@ def discounted(reward: FloatArray, *, after: float, gamma: float) -> FloatArray:
     return returns
 
 
-def _part(rollout: Rollout, start: int, end: int, n: int) -> Part:
+def _episode_slice(rollout: Rollout, start: int, end: int, n: int) -> Part:
     """Copy an environment's steps between two steps of a rollout, without resets."""
     steps = np.flatnonzero(rollout.valid[start:end, n]) + start
     return Part(rollout.observation[steps, n], rollout.action[steps, n], rollout.reward[steps, n])

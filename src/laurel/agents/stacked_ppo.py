@@ -109,12 +109,12 @@ class PPOGroup(LearnerGroup):
         for row, learner in enumerate(learners):
             if learner.place is not None:
                 group, old = learner.place
-                self.mean[row], self.square[row] = self._own(group.mean[old]), self._own(group.square[old])
+                self.mean[row], self.square[row] = self._as_own(group.mean[old]), self._as_own(group.square[old])
                 self.steps[row] = group.steps[old]
             learner.place = (self, row)
         self._passes: dict[tuple[int, ...], Pass] = {}
 
-    def _own(self, row: Any) -> Any:
+    def _as_own(self, row: Any) -> Any:
         """Convert a row of another group's arrays to this group's array type and device."""
         return row if isinstance(row, type(self.mean)) else self.stack.put(host(row))
 
@@ -130,25 +130,25 @@ class PPOGroup(LearnerGroup):
         noise = np.stack([self._noise(learner.rng, n_steps, n_envs) for learner in self.learners], axis=1)
         work = self.pass_of(slice(0, n), n_envs, ACTOR)
         with joined(envs) as place:
-            whole = self.learners[0].rollout(place)  # columns of all agents
-            whole.observation[0] = np.concatenate(observations)
-            ended = np.concatenate([one.ended for one in envs])
+            joint = self.learners[0].rollout(place)  # columns of all agents
+            joint.observation[0] = np.concatenate(observations)
+            ended = np.concatenate([env.ended for env in envs])
             for t in range(n_steps):
-                whole.features[t] = place.adapter.features(whole.observation[t])
-                work.forward(self.stack.put(whole.features[t].reshape(n, n_envs, -1)))
+                joint.features[t] = place.adapter.features(joint.observation[t])
+                work.forward(self.stack.put(joint.features[t].reshape(n, n_envs, -1)))
                 outputs[t] = host(work.output)
-                if whole.hints is not None:
-                    self._hint(place.adapter, whole, t, outputs[t], ~ended)
-                action = self._draw(outputs[t], noise[t]).reshape(n * n_envs, *whole.action.shape[2:])
-                whole.record(t, action, place.step(action))
-                ended = whole.terminated[t] | whole.truncated[t]
-        whole.features[-1] = place.adapter.features(whole.observation[-1])
-        whole.reward[:] = whole.extrinsic
-        whole.value[:] = self._values(whole.features.reshape(n_steps + 1, n, n_envs, -1))
-        whole.log_prob[:] = self._log_probs(outputs, whole.action.reshape(n_steps, n, n_envs, -1))
+                if joint.hints is not None:
+                    self._hint(place.adapter, joint, t, outputs[t], ~ended)
+                action = self._draw(outputs[t], noise[t]).reshape(n * n_envs, *joint.action.shape[2:])
+                joint.record(t, action, place.step(action))
+                ended = joint.terminated[t] | joint.truncated[t]
+        joint.features[-1] = place.adapter.features(joint.observation[-1])
+        joint.reward[:] = joint.extrinsic
+        joint.value[:] = self._values(joint.features.reshape(n_steps + 1, n, n_envs, -1))
+        joint.log_prob[:] = self._log_probs(outputs, joint.action.reshape(n_steps, n, n_envs, -1))
         for s, rollout in enumerate(rollouts):
             columns = slice(s * n_envs, (s + 1) * n_envs)
-            for name, array in vars(whole).items():
+            for name, array in vars(joint).items():
                 if name == "info":
                     for key, values in array.items():
                         rollout.info[key][:] = values[:, columns]
@@ -156,15 +156,15 @@ class PPOGroup(LearnerGroup):
                     getattr(rollout, name)[:] = array[:, columns]
         return [rollout.observation[-1].copy() for rollout in rollouts]
 
-    def _hint(self, adapter: EnvAdapter, whole: OnPolicyRollout, t: int, output: Array, acting: BoolArray) -> None:
+    def _hint(self, adapter: EnvAdapter, joint: OnPolicyRollout, t: int, output: Array, acting: BoolArray) -> None:
         """Add the hints of step t to the logits (S, A, N) for acting, and store them for the loss; `acting` (S N,) as
         in `View`.
         """
         hints = [learner.hints for learner in self.learners if learner.hints is not None]
-        assert whole.hints is not None
-        whole.hints[t] = hints_of(hints, adapter, whole.observation[t], acting)
+        assert joint.hints is not None
+        joint.hints[t] = hints_of(hints, adapter, joint.observation[t], acting)
         n, n_actions, n_envs = output.shape
-        output += whole.hints[t].reshape(n, n_envs, n_actions).swapaxes(1, 2)
+        output += joint.hints[t].reshape(n, n_envs, n_actions).swapaxes(1, 2)
 
     def _noise(self, rng: np.random.Generator, n_steps: int, n_envs: int) -> Array:
         """Draw the random numbers of T steps of N environments."""
@@ -209,12 +209,12 @@ class PPOGroup(LearnerGroup):
     def learn(self, rollouts: Sequence[OnPolicyRollout]) -> list[dict[str, float]]:
         """Improve each policy on its `rollout.reward`, without modifying the rollouts."""
         size = -(-rollouts[0].valid.size // minibatches(self.params, rollouts[0].valid.size))
-        found: list[dict[str, float]] = []
+        losses: list[dict[str, float]] = []
         with torch.no_grad(), np.errstate(all="ignore"):  # where an agent diverges, its losses are NaN or infinite
             # activations and their gradients, of both bodies
             for some in self._at_once(len(rollouts), 16 * size * sum(self.stack.hidden)):
-                found += self._learn(some, rollouts[some])
-        return found
+                losses += self._learn(some, rollouts[some])
+        return losses
 
     def _at_once(self, n: int, taken: int) -> list[slice]:
         """Split n agents, each of which needs `taken` bytes, into parts that are updated together."""

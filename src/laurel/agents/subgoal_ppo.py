@@ -137,11 +137,11 @@ class SubgoalPPO(PPO):
         self._begins, self._ended = every, none
 
     def rollout(self, envs: VectorEnv) -> SubgoalRollout:
-        made = super().rollout(envs)
+        plain = super().rollout(envs)
         width = self.policy.n_features + len(self.policy.subgoals)
-        made.features = np.zeros((*made.value.shape, width), dtype=np.float32)
-        reached, over = np.zeros((2, *made.reward.shape), dtype=np.bool_)
-        return SubgoalRollout(**vars(made), reached=reached, over=over)
+        plain.features = np.zeros((*plain.value.shape, width), dtype=np.float32)
+        reached, over = np.zeros((2, *plain.reward.shape), dtype=np.bool_)
+        return SubgoalRollout(**vars(plain), reached=reached, over=over)
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: SubgoalRollout) -> Array:  # type: ignore[override]
         rollout.observation[0] = observation

@@ -152,7 +152,7 @@ class Subgoals:
     @property
     def numbers(self) -> IntArray:
         """(N,) the index of each environment's subgoal in `known`; that of EXPLORE if there is none yet."""
-        return np.array([self._numbers[one.subgoal or EXPLORE] for one in self.episodes], dtype=np.int64)
+        return np.array([self._numbers[episode.subgoal or EXPLORE] for episode in self.episodes], dtype=np.int64)
 
     @property
     def account(self) -> Mapping[str, Any]:
@@ -208,10 +208,10 @@ class Follower(Actor):
         """(N, 1) of objects: the episode so far with its last step; None before the first view."""
         if not len(self._before):
             return None
-        found = np.empty((len(self._before), 1), dtype=np.object_)
+        states = np.empty((len(self._before), 1), dtype=np.object_)
         for i, episode in enumerate(self.subgoals.episodes):
-            found[i, 0] = copy.deepcopy((episode, self._before[i], self._action[i], self._acted[i]))
-        return found
+            states[i, 0] = copy.deepcopy((episode, self._before[i], self._action[i], self._acted[i]))
+        return states
 
     @memory.setter
     def memory(self, memory: Array | None) -> None:
@@ -261,15 +261,15 @@ def planned_in(adapter: EnvAdapter) -> tuple[EnvAdapter, tuple[Subgoal, ...]]:
 
 def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
     """Return the captions of a MiniGrid environment that one can try to cause, EXPLORE first."""
-    found = {EXPLORE.text: EXPLORE}
+    by_text = {EXPLORE.text: EXPLORE}
     events = np.fromiter(adapter.events(), np.int64)
     plain, verbs, things, colors = _without_mission(events)
     alone_first = np.argsort(plain != events, kind="stable")  # some are only listed with the mission that they end
     for i in alone_first[np.isin(verbs[alone_first], list(USES))].tolist():
         verb = int(verbs[i])
         about = (grid.GOAL, grid.COLORS.index("green")) if verb == grid.REACH_GOAL else (int(things[i]), int(colors[i]))
-        found.setdefault(text := adapter.describe(int(plain[i])), Subgoal(text, verb, about))
-    return tuple(found.values())
+        by_text.setdefault(text := adapter.describe(int(plain[i])), Subgoal(text, verb, about))
+    return tuple(by_text.values())
 
 
 def _without_mission(events: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:

@@ -67,7 +67,7 @@ def train_arms(
     advance: Callable[[int], None],
     part: Part | None = None,
 ) -> None:
-    """Train agents, each an arm with a seed and its directory; runs in a process of its own.
+    """Train agents, each an arm with a seed and its directory; runs in a separate process.
 
     Their arms have the same algorithm and settings, so that they are trained in lockstep. A part of a training with
     proposals is of one agent.
@@ -97,7 +97,7 @@ def sample_arm(
     output: Path,
     advance: Callable[[int], None],
 ) -> None:
-    """Write a shard of an agent's next round into a directory; runs in a process of its own, alike to `train_arms`."""
+    """Write a shard of an agent's next round into a directory; runs in a separate process, like `train_arms`."""
     from threadpoolctl import threadpool_limits
 
     prepare_worker()
@@ -120,10 +120,10 @@ def _sampled(proposals: Sequence[Path]) -> Sequence[SampledShard]:
 
 def topics(agents: Sequence[Agent], context: RewardContext) -> list[Topic]:
     """Return the judges that the agents will ask while they are trained, with their questions."""
-    found = []
+    distinct = []
     for arm, seed, _ in agents:
         for name in arm.reward:
             method = method_of(context.rewards[name])
             topic = method.topic(context, seed) if isinstance(method, LearningMethod) else None
-            found += [topic] if topic else []
-    return list(dict.fromkeys(found))
+            distinct += [topic] if topic else []
+    return list(dict.fromkeys(distinct))

@@ -188,11 +188,11 @@ def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any
 
 def used_by(directory: Path) -> dict[str, Usage]:
     """Return what the processes that trained an agent asked of language models, by asker, as far as files tell."""
-    found: list[dict[str, Usage]] = []
+    usages: list[dict[str, Usage]] = []
     with suppress(DataError):  # missing or damaged; resuming reports damage
-        found.append(read_json(directory / RUN).get(USAGE, {}))
-    found.append(UsageNote(_note_of(directory)).read())
-    return latest(found)
+        usages.append(read_json(directory / RUN).get(USAGE, {}))
+    usages.append(UsageNote(_note_of(directory)).read())
+    return latest(usages)
 
 
 def _note_of(directory: Path) -> Path:

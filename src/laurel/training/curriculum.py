@@ -75,9 +75,9 @@ class Curriculum:
         self._steps += over.size
         progress = np.abs(_spread(self._fast) - _spread(self._slow))
         boring = bored(self._fast, self._boring, self._params.mastered)
-        found = task_probabilities(progress, np.where(boring, self._params.boring, 1.0))
-        self._envs.draw_tasks(found)
-        columns = (self._adapter.tasks, self._episodes, self._fast, progress, boring, found)
+        probabilities = task_probabilities(progress, np.where(boring, self._params.boring, 1.0))
+        self._envs.draw_tasks(probabilities)
+        columns = (self._adapter.tasks, self._episodes, self._fast, progress, boring, probabilities)
         self._rows += [
             dict(zip(SCHEMA.names, (self._steps, *row), strict=True)) for row in zip(*map(list, columns), strict=True)
         ]
@@ -103,9 +103,9 @@ def task_probabilities(progress: DoubleArray, weight: DoubleArray) -> FloatArray
     """
     apart = progress - progress.mean()
     score = apart / (apart.std() or 1.0)
-    found = weight / (1 + np.exp(-score))
-    whole: FloatArray = (found / found.sum()).astype(np.float32)
-    return whole
+    weighted = weight / (1 + np.exp(-score))
+    probabilities: FloatArray = (weighted / weighted.sum()).astype(np.float32)
+    return probabilities
 
 
 def bored(success: DoubleArray, boring: BoolArray | None, mastered: float) -> BoolArray:
@@ -115,15 +115,15 @@ def bored(success: DoubleArray, boring: BoolArray | None, mastered: float) -> Bo
     >>> bored(np.array([0.6, 0.7]), same, 0.5).tolist(), bored(np.array([0.1, 0.2]), same, 0.5).tolist()
     ([True, False], [False, False])
     """
-    found = np.zeros(len(success), dtype=np.bool_)
+    is_boring = np.zeros(len(success), dtype=np.bool_)
     if boring is None:
-        return found
-    interesting = found.copy()
+        return is_boring
+    interesting = is_boring.copy()
     for task in np.argsort(-success, kind="stable").tolist():
-        if success[task] >= mastered and not found[task]:
+        if success[task] >= mastered and not is_boring[task]:
             interesting[task] = True
-            found |= boring[task] & ~interesting
-    return found
+            is_boring |= boring[task] & ~interesting
+    return is_boring
 
 
 def _spread(p: DoubleArray) -> DoubleArray:

@@ -167,9 +167,9 @@ class SB3Engine(Engine):
     def untrained(self, run_seed: int, env: EnvParams, adapter: EnvAdapter, seed: int) -> PolicyNetwork:
         from laurel.agents.sb3.model import initial_sb3_policy
 
-        own = self.agent
+        agent = self.agent
         return initial_sb3_policy(
-            env, adapter, self.settings, run_seed=run_seed, seed=seed, steps=own.steps, device=own.device
+            env, adapter, self.settings, run_seed=run_seed, seed=seed, steps=agent.steps, device=agent.device
         )
 
     def train(self, assigned: Sequence[Assignment], adapter: EnvAdapter, advance: Callable[[int], None]) -> None:

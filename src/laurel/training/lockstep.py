@@ -74,5 +74,5 @@ def group_of(learners: Sequence[Learner], envs: Sequence[VectorEnv], rollouts: S
     there = [its for its in envs if isinstance(its, TensorVector)]
     if not there:
         return learners[0].grouped(learners[1:])
-    own = [learner for learner in learners if isinstance(learner, StackedPPO)]
-    return DevicePPO(own, there, [len(rollout.observation) > 0 for rollout in rollouts])
+    stacked = [learner for learner in learners if isinstance(learner, StackedPPO)]
+    return DevicePPO(stacked, there, [len(rollout.observation) > 0 for rollout in rollouts])

@@ -277,6 +277,6 @@ class _Run:
     def accounts(self) -> dict[str, Mapping[str, Any]]:
         """Return the usage of language models by this process, by purpose."""
         helper = self.task.settings.helper
-        given = {helper.what: dict(self.helper.account)} if helper and self.helper else {}
-        asked = {**given, "its interest in tasks": self._interest}
+        hints = {helper.what: dict(self.helper.account)} if helper and self.helper else {}
+        asked = {**hints, "its interest in tasks": self._interest}
         return {**{name: one for name, one in asked.items() if one}, **self.reward.accounts}

@@ -97,14 +97,14 @@ def _write_arrays(file: Path, arrays: dict[str, Array]) -> None:
 def _tensors(model: Any) -> dict[str, Tensor]:
     """Return optimisers' states and single variables by unique names."""
     modules, variables = model._get_torch_save_params()
-    found = {f"{name}": recursive_getattr(model, name).data.cpu() for name in variables}
+    tensors = {f"{name}": recursive_getattr(model, name).data.cpu() for name in variables}
     for name in modules:
         part = recursive_getattr(model, name)
         if isinstance(part, torch.optim.Optimizer):
             for i, state in part.state_dict()["state"].items():
                 for key, value in state.items():
-                    found[f"{name}/{i}/{key}"] = torch.as_tensor(value).cpu().contiguous()
-    return found
+                    tensors[f"{name}/{i}/{key}"] = torch.as_tensor(value).cpu().contiguous()
+    return tensors
 
 
 def _restore_tensors(model: Any, tensors: Mapping[str, Tensor]) -> None:

@@ -62,8 +62,8 @@ def make_actor(
         ActorError: another package's actor cannot be made.
         LaurelError: raised by the kind itself, e.g. DataError if a trained agent is missing.
     """
-    made: Callable[..., Actor] = ACTORS.load(kind, key)
-    taken = inspect.signature(made)
+    factory: Callable[..., Actor] = ACTORS.load(kind, key)
+    taken = inspect.signature(factory)
     try:
         taken.bind(adapter, **options)
     except TypeError as error:
@@ -81,9 +81,9 @@ def make_actor(
     if likeliest is not None and "greedy" in taken.parameters:
         options.setdefault("greedy", likeliest)
     if kind in ACTORS.builtin():
-        return made(adapter, **options)
+        return factory(adapter, **options)
     try:
-        actor = made(adapter, **options)
+        actor = factory(adapter, **options)
     except LaurelError:
         raise
     except Exception as error:  # another package's code may raise anything
@@ -108,8 +108,8 @@ def judge_asked(kind: str, options: Mapping[str, Any]) -> str | None:
     Raises:
         ParamsError: there is no such kind.
     """
-    made = ACTORS.load(kind, "actor")
-    asks, taken = getattr(made, "asks", None), inspect.signature(made).parameters
+    factory = ACTORS.load(kind, "actor")
+    asks, taken = getattr(factory, "asks", None), inspect.signature(factory).parameters
     if asks is not None and not asks(options):
         return None
     return str(options.get("judge", taken["judge"].default)) if {"annotate", "judge"} <= taken.keys() else None
@@ -143,8 +143,8 @@ class Checked(Actor):
         return self.actor.account
 
     def estimate(self, view: View) -> str | None:
-        found: str | None = self._guarded(self.actor.estimate, view)
-        return found
+        estimate: str | None = self._guarded(self.actor.estimate, view)
+        return estimate
 
     def _guarded(self, method: Callable[..., Any], *given: Any) -> Any:
         try:
@@ -157,17 +157,17 @@ class Checked(Actor):
                 f'The actor "{self._kind}": its {name} raised {in_a_line(error)}. --debug shows where.'
             ) from error
 
-    def _log_probs(self, found: Any, n: int) -> FloatArray:
+    def _log_probs(self, log_probs: Any, n: int) -> FloatArray:
         """Check log-probabilities; NaN is unknown, and only a density may be above 1."""
-        checked = self._numbers(found, n, "log_prob")
+        checked = self._numbers(log_probs, n, "log_prob")
         if isinstance(self._space, gym.spaces.Discrete) and (checked > 1e-4).any():
             raise ActorError(
                 f'The actor "{self._kind}" returned the log-probability {np.nanmax(checked):g}, which is above 0.'
             )
         return checked
 
-    def _numbers(self, found: Any, n: int, name: str) -> FloatArray:
-        numbers = np.asarray(found)
+    def _numbers(self, returned: Any, n: int, name: str) -> FloatArray:
+        numbers = np.asarray(returned)
         if numbers.shape != (n,) or numbers.dtype.kind not in "iuf":
             raise ActorError(
                 f'The actor "{self._kind}" returned a {name} of shape {numbers.shape} and type {numbers.dtype}, but '
@@ -177,21 +177,21 @@ class Checked(Actor):
 
     def _actions(self, action: Any, n: int) -> Array:
         """Check actions and convert them to the space's dtype."""
-        found = np.asarray(action)
+        actions = np.asarray(action)
         if isinstance(self._space, gym.spaces.Discrete):
             low, high = int(self._space.start), int(self._space.start) + int(self._space.n)
-            whole = found.shape == (n,) and found.dtype.kind in "iu"
-            if whole and (found >= low).all() and (found < high).all():
-                return found.astype(np.int64)
+            integers = actions.shape == (n,) and actions.dtype.kind in "iu"
+            if integers and (actions >= low).all() and (actions < high).all():
+                return actions.astype(np.int64)
             wanted = f"{n} integers from {low} to {high - 1}"
         else:
             assert self._space.shape is not None
             shape = (n, *self._space.shape)
-            if found.shape == shape and found.dtype.kind in "iuf" and np.isfinite(found).all():
-                return found.astype(np.float32)
+            if actions.shape == shape and actions.dtype.kind in "iuf" and np.isfinite(actions).all():
+                return actions.astype(np.float32)
             wanted = f"finite numbers of the shape {shape}"
+        bounds = f" between {actions.min()} and {actions.max()}" if actions.size and actions.dtype.kind in "iuf" else ""
         raise ActorError(
-            f'The actor "{self._kind}" returned actions of shape {found.shape} and type {found.dtype}'
-            f"{f' between {found.min()} and {found.max()}' if found.size and found.dtype.kind in 'iuf' else ''}, but "
-            f"{self._space} needs {wanted}."
+            f'The actor "{self._kind}" returned actions of shape {actions.shape} and type {actions.dtype}{bounds}, '
+            f"but {self._space} needs {wanted}."
         )

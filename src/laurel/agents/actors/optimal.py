@@ -55,13 +55,13 @@ def _lists(model: Model, moves: IntArray, longest: int) -> IntArray:
     """Return for each state the number (S,) of the list of moves to the episode's end, or of the first `longest`."""
     numbers = Sequences(model.n_actions, longest)
     likeliest = model.transitions.argmax(axis=2)
-    found = []
+    actions = []
     for state in range(model.n_states):
         way = [int(moves[state])]
         while len(way) < longest and not model.terminal[state := int(likeliest[state, way[-1]])]:
             way.append(int(moves[state]))
-        found.append(numbers.number(way))
-    return np.array(found, dtype=np.int64)
+        actions.append(numbers.number(way))
+    return np.array(actions, dtype=np.int64)
 
 
 ACTOR = optimal

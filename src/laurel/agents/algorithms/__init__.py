@@ -74,9 +74,9 @@ def make_learner(policy: PolicyNetwork, settings: AlgorithmParams, rng: np.rando
     return learner
 
 
-def _require(found: object, kind: type, algorithm: Algorithm[Any], method: str) -> None:
-    if not isinstance(found, kind):
-        raise returned_wrongly("algorithm", algorithm, method, in_short(found), f"a {kind.__name__} is required")
+def _require(returned: object, kind: type, algorithm: Algorithm[Any], method: str) -> None:
+    if not isinstance(returned, kind):
+        raise returned_wrongly("algorithm", algorithm, method, in_short(returned), f"a {kind.__name__} is required")
 
 
 def _named(algorithm: Algorithm[Any]) -> str:

@@ -25,8 +25,8 @@ class DQNAlgorithm(Algorithm[DQNParams]):
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.q_network import make_q_network
 
-        own = self.settings
-        shape = {"hidden": own.hidden, "epsilon": own.epsilon_end, "layer_norm": own.layer_norm}
+        settings = self.settings
+        shape = {"hidden": settings.hidden, "epsilon": settings.epsilon_end, "layer_norm": settings.layer_norm}
         return make_q_network(adapter.n_features, adapter.action_space, **shape)
 
 

@@ -37,8 +37,8 @@ class GroupAlgorithm(Algorithm[Settings]):
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.writer import Writer
 
-        own, sizes = self.settings, self._sizes(adapter)
-        return Writer(own.model, own.rank, own.max_tokens, own.temperature, own.stop, *sizes)
+        settings, sizes = self.settings, self._sizes(adapter)
+        return Writer(settings.model, settings.rank, settings.max_tokens, settings.temperature, settings.stop, *sizes)
 
     def _sizes(self, adapter: EnvAdapter) -> tuple[int, int]:
         return text_sizes(adapter, f"agent.algorithm {self.settings.algorithm}")

@@ -55,8 +55,8 @@ class PPOAlgorithm(Algorithm[PPOParams]):
         return ImageActorCritic(n_features, plain.n_actions, images=places, **shape) if images else plain
 
     def learner(self, policy: Any, rng: np.random.Generator) -> Learner:
-        made: Learner = resolve_name(policy.ppo_class)(policy, self.settings, rng)
-        return made
+        learner: Learner = resolve_name(policy.ppo_class)(policy, self.settings, rng)
+        return learner
 
     @staticmethod
     def _takes_hints(policy: Any) -> bool:

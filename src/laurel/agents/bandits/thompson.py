@@ -110,7 +110,7 @@ def probability_of_best(means: DoubleArray, deviations: DoubleArray) -> DoubleAr
     x = (cuts[:-1, None] + half + half * NODES).reshape(-1, 1)
     z = (x - means) / deviations
     below = log_ndtr(z)  # in log space, since the product may underflow
-    others = below.sum(axis=1, keepdims=True) - below
-    density = np.exp(others - z**2 / 2) / (deviations * np.sqrt(2 * np.pi))
+    rivals = below.sum(axis=1, keepdims=True) - below
+    density = np.exp(rivals - z**2 / 2) / (deviations * np.sqrt(2 * np.pi))
     chances: DoubleArray = (half * WEIGHTS).reshape(-1) @ density
     return chances / chances.sum()

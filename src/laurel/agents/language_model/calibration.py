@@ -46,8 +46,8 @@ class Calibration(NamedTuple):
         """
         import scipy.stats
 
-        scaled = (found / max(float(np.abs(found).max()), np.finfo(np.float64).tiny) for found in self)
-        return float(scipy.stats.kendalltau(*(found.round(DECIMALS) for found in scaled)).statistic)
+        scaled = (values / max(float(np.abs(values).max()), np.finfo(np.float64).tiny) for values in self)
+        return float(scipy.stats.kendalltau(*(values.round(DECIMALS) for values in scaled)).statistic)
 
 
 def calibration(critic: Critic, adapter: EnvAdapter, model: Model, lists: Sequences, gamma: float) -> Calibration:

@@ -151,12 +151,12 @@ class MovesChain:
         check_room(reader.local, read, limit)
         drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         proposals = []
-        for (prompt, _), tokens, log_prob, whole in zip(
+        for (prompt, _), tokens, log_prob, all_tokens in zip(
             asked, drawn.tokens, drawn.log_prob.tolist(), drawn.whole, strict=True
         ):
             answer = reader.local.tokenizer.decode(tokens, skip_special_tokens=True)
             turns = (Turn(prompt, answer),)
-            proposals.append(Proposal(turns, self.converter.read(answer), log_prob, len(whole)))
+            proposals.append(Proposal(turns, self.converter.read(answer), log_prob, len(all_tokens)))
         return proposals
 
     def taught(
@@ -167,12 +167,12 @@ class MovesChain:
         rng: Generator,
         strategies: Sequence[str] | None = None,
     ) -> list[Proposal]:
-        found, (_, limit) = [], self._held(reader)
-        for state, own, strategy in zip(states, moves, strategies or [""] * len(states), strict=True):
+        proposals, (_, limit) = [], self._held(reader)
+        for state, own_moves, strategy in zip(states, moves, strategies or [""] * len(states), strict=True):
             prompt, tokens = self.asked(reader, state, strategy)
             check_room(reader.local, [tokens], limit)
-            found.append(Proposal((Turn(prompt, self.converter.write(own)),), own, float("nan"), 0))
-        return found
+            proposals.append(Proposal((Turn(prompt, self.converter.write(own_moves)),), own_moves, float("nan"), 0))
+        return proposals
 
 
 class StrategyChain:
@@ -190,12 +190,12 @@ class StrategyChain:
         self._options = "; ".join(menu)
         self._grammar: Grammar | None = None
 
-    def _asked(self, reader: Reader, state: str) -> str:
+    def _prompt_for(self, reader: Reader, state: str) -> str:
         texts = {"state": quote(state), "options": self._options}
         return _rendered(reader, self._prompt, texts, self._goal)
 
     def propose(self, reader: Reader, states: Sequence[str], rng: Generator, temperature: float) -> list[Proposal]:
-        asked = {state: self._asked(reader, state) for state in dict.fromkeys(states)}
+        asked = {state: self._prompt_for(reader, state) for state in dict.fromkeys(states)}
         held, limit = None, self._max_tokens
         if self._menu:
             if self._grammar is None:
@@ -216,9 +216,9 @@ class StrategyChain:
                 (Turn(asked[state], strategy), *after.turns),
                 after.moves,
                 log_prob + after.log_prob,
-                len(whole) + after.tokens,
+                len(all_tokens) + after.tokens,
             )
-            for state, strategy, whole, log_prob, after in zip(
+            for state, strategy, all_tokens, log_prob, after in zip(
                 states, named, drawn.whole, drawn.log_prob.tolist(), moved, strict=True
             )
         ]
@@ -232,7 +232,7 @@ class StrategyChain:
         if not self._menu:
             return after
         return [
-            one._replace(turns=(Turn(self._asked(reader, state), strategy), *one.turns))
+            one._replace(turns=(Turn(self._prompt_for(reader, state), strategy), *one.turns))
             for state, strategy, one in zip(states, named, after, strict=True)
         ]
 
@@ -243,7 +243,7 @@ def chain_settings(settings: LanguageActorParams) -> dict[str, Any]:
     Raises:
         PromptError: there is no such prompt.
     """
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "moves": load_prompt(settings.prompt_name, MOVES).text,
         "goal": settings.goal,
         "answer": settings.answer,
@@ -252,8 +252,8 @@ def chain_settings(settings: LanguageActorParams) -> dict[str, Any]:
     }
     if settings.strategy != "none":
         name = settings.prompt_name if settings.prompt_name in STRATEGY.packaged else "instruct"
-        found |= {"strategy": load_prompt(name, STRATEGY).text, "strategies": list(settings.strategies)}
-    return found
+        options |= {"strategy": load_prompt(name, STRATEGY).text, "strategies": list(settings.strategies)}
+    return options
 
 
 def make_chain(settings: Mapping[str, Any], names: Sequence[str], longest: int) -> Chain:

@@ -96,8 +96,8 @@ class EncoderCritic:
         if not self._fitted:
             return np.zeros(len(states), dtype=np.float32)
         distinct = list(dict.fromkeys(states))
-        found = (self._encoded(distinct) - self._fitted["centre"]) @ self._fitted["weights"] + self._fitted["mean"]
-        values = dict(zip(distinct, found.tolist(), strict=True))
+        predicted = (self._encoded(distinct) - self._fitted["centre"]) @ self._fitted["weights"] + self._fitted["mean"]
+        values = dict(zip(distinct, predicted.tolist(), strict=True))
         return np.array([values[state] for state in states], dtype=np.float32)
 
     def _encoded(self, texts: Sequence[str]) -> DoubleArray:

@@ -68,7 +68,7 @@ class LikelihoodPolicy(LanguageModelPolicy):
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return the weights that are trained: the model's, or LoRA's, and the value's."""
-        return {**super().state_dict(), **{f"value.{name}": own for name, own in self.value.state_dict().items()}}
+        return {**super().state_dict(), **{f"value.{name}": tensor for name, tensor in self.value.state_dict().items()}}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> None:
         put_weights(self.network, state_dict)
@@ -82,8 +82,8 @@ class LikelihoodPolicy(LanguageModelPolicy):
     def _check_head(self) -> None:
         tokens = torch.arange(2)[None]
         with torch.inference_mode():
-            own = self._causal.get_output_embeddings()(self._hidden(tokens))
-            if not torch.allclose(own.float(), self._causal(tokens).logits.float(), rtol=1e-2, atol=1e-2):
+            logits = self._causal.get_output_embeddings()(self._hidden(tokens))
+            if not torch.allclose(logits.float(), self._causal(tokens).logits.float(), rtol=1e-2, atol=1e-2):
                 raise AnnotationError(
                     f"agent.glam cannot train {self.model}: {type(self._causal).__name__} scales its logits. Take a "
                     "model that does not, such as one of the kinds Llama, Qwen or Mistral."
@@ -92,8 +92,8 @@ class LikelihoodPolicy(LanguageModelPolicy):
     def _hidden(self, tokens: Tensor, **inputs: Tensor) -> Tensor:
         """Return the last hidden states (B, W, D) of tokens (B, W)."""
         inputs = {name: value.to(self.device) for name, value in inputs.items()}
-        found: Tensor = self._causal.base_model(input_ids=tokens.to(self.device), use_cache=False, **inputs)[0]
-        return found
+        hidden: Tensor = self._causal.base_model(input_ids=tokens.to(self.device), use_cache=False, **inputs)[0]
+        return hidden
 
     @cached_property
     def _answers(self) -> list[list[int]]:
@@ -202,8 +202,8 @@ class LikelihoodActor(Advisor):
     def advise(self, view: View) -> FloatArray:
         self._policy.forget()
         numbers = self._policy.numbered(view.adapter, view.text)
-        found: FloatArray = self._policy.distributions(torch.from_numpy(numbers))[0].cpu().numpy()
-        return found
+        log_probs: FloatArray = self._policy.distributions(torch.from_numpy(numbers))[0].cpu().numpy()
+        return log_probs
 
 
 class GLAM(PPO):
@@ -213,9 +213,9 @@ class GLAM(PPO):
     policy: LikelihoodPolicy  # type: ignore[assignment]  # not an ActorCritic, but with its methods
 
     def rollout(self, envs: VectorEnv) -> OnPolicyRollout:
-        found = super().rollout(envs)
-        found.features = np.zeros((*found.value.shape, 1), dtype=np.float32)
-        return found
+        rollout = super().rollout(envs)
+        rollout.features = np.zeros((*rollout.value.shape, 1), dtype=np.float32)
+        return rollout
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: OnPolicyRollout) -> Array:
         self.policy.forget()

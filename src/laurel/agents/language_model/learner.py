@@ -208,8 +208,8 @@ class LanguageModelLearner(Learner):
         ]
         if self.params.keep_best:
             self.best.add(scored)
-        found = returns[rollout.valid].astype(np.float64)
-        mean = float(found.mean()), float(found.var() / len(found))
+        valid_returns = returns[rollout.valid].astype(np.float64)
+        mean = float(valid_returns.mean()), float(valid_returns.var() / len(valid_returns))
         if imitating:
             self._random = mean
             turns = self._imitated(scored)
@@ -229,7 +229,7 @@ class LanguageModelLearner(Learner):
         proposals = [one for _, _, one in rows]
         return {
             "parse_rate": 1 - unread / len(proposals),
-            "tokens": float(np.mean([one.tokens for one in proposals])),
+            "tokens": float(np.mean([proposal.tokens for proposal in proposals])),
             "entropy": -float(np.mean([one.log_prob for one in proposals])),
         }
 
@@ -265,16 +265,16 @@ class LanguageModelLearner(Learner):
         Only if the environment has a table of transitions, the only reward was the environment's, and the critic is not
         refitted after the random rounds; otherwise the result is empty.
         """
-        table, own = self.adapter.table, (rollout.reward == rollout.extrinsic) | ~rollout.valid
-        if table is None or self.params.refresh_critic or not own.all():
+        table, from_env = self.adapter.table, (rollout.reward == rollout.extrinsic) | ~rollout.valid
+        if table is None or self.params.refresh_critic or not from_env.all():
             return {}
         try:
             model = from_table(table.outcomes, table.start, self.adapter.env_id)
         except EnvError:  # the table is not enough, e.g. if an episode may end or continue in the same state
             return {}
-        found = calibration(self.critic, self.adapter, model, self.policy.lists, self.params.gamma)
-        self.calibration = found
-        return {"critic_error": found.error} | ({"critic_rank": found.rank} if math.isfinite(found.rank) else {})
+        quality = calibration(self.critic, self.adapter, model, self.policy.lists, self.params.gamma)
+        self.calibration = quality
+        return {"critic_error": quality.error} | ({"critic_rank": quality.rank} if math.isfinite(quality.rank) else {})
 
     def _returns(self, rollout: Proposals, value: FloatArray) -> FloatArray:
         reward = np.where(rollout.valid, rollout.reward, 0).astype(np.float32)
@@ -343,13 +343,13 @@ class LanguageModelLearner(Learner):
     def state(self) -> dict[str, Tensor]:
         memory = [[[list(map(list, one.turns)), one.score] for one in some] for some in self.memory.state()]
         text = json.dumps({"rounds": memory, "best": self.best.known}).encode()
-        found = self.calibration._asdict() if self.calibration else {}
+        calibration = self.calibration._asdict() if self.calibration else {}
         return {
             "round": torch.tensor(self.round),
             "idle": torch.tensor([self._idle, *self._random], dtype=torch.float64),
             "memory": torch.frombuffer(bytearray(text), dtype=torch.uint8),
             **{f"critic.{name}": torch.from_numpy(array.copy()) for name, array in self.critic.state().items()},
-            **{f"{KEPT}{name}": torch.from_numpy(array) for name, array in found.items()},
+            **{f"{KEPT}{name}": torch.from_numpy(array) for name, array in calibration.items()},
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -361,12 +361,12 @@ class LanguageModelLearner(Learner):
             [[Scored(tuple(Turn(*turn) for turn in turns), score) for turns, score in some] for some in kept["rounds"]]
         )
         self.best.known = {prompt: (answer, score) for prompt, (answer, score) in kept["best"].items()}
-        self.critic.restore(_part(state, "critic."))
-        if found := _part(state, KEPT):
-            self.calibration = Calibration(**found)
+        self.critic.restore(_with_prefix(state, "critic."))
+        if calibration := _with_prefix(state, KEPT):
+            self.calibration = Calibration(**calibration)
 
 
-def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, DoubleArray]:
+def _with_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, DoubleArray]:
     return {name.removeprefix(prefix): value.numpy() for name, value in state.items() if name.startswith(prefix)}
 
 

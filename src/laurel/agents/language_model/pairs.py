@@ -30,9 +30,9 @@ def below_all(proposals: Sequence[Scored], lowest: float, margin: float) -> list
         lowest: an upper bound of that score.
         margin: by more than which it is below.
     """
-    found = min([np.float32(lowest), *(np.float32(one.score) for one in proposals if one.score > UNREAD)])
-    worst = float(found - 2 * margin - 1)
-    return [one if one.score > UNREAD else one._replace(score=worst) for one in proposals]
+    lowest_score = min([np.float32(lowest), *(np.float32(one.score) for one in proposals if one.score > UNREAD)])
+    worst = float(lowest_score - 2 * margin - 1)
+    return [proposal if proposal.score > UNREAD else proposal._replace(score=worst) for proposal in proposals]
 
 
 class Memory(Protocol):
@@ -77,9 +77,9 @@ class RecentMemory:
 
     def add(self, proposals: Sequence[Scored]) -> list[Scored]:
         self._kept = [*self._kept, list(proposals)][-self._rounds :]
-        found = [one for some in self._kept for one in some]
+        recent = [one for some in self._kept for one in some]
         self._kept = self._kept[-(self._rounds - 1) :]
-        return found
+        return recent
 
     def state(self) -> list[list[Scored]]:
         return self._kept
@@ -104,12 +104,12 @@ class BestAnswers:
 
     def join(self, groups: Sequence[Group]) -> list[Group]:
         """Return the groups, each with the best answer to its prompt added if it lacks it."""
-        found = []
+        joined = []
         for prompt, answers, scores in groups:
             best, score = self.known.get(prompt, (answers[0], UNREAD))
             more = best not in answers
-            found.append(Group(prompt, (*answers, *[best] * more), (*scores, *[score] * more)))
-        return found
+            joined.append(Group(prompt, (*answers, *[best] * more), (*scores, *[score] * more)))
+        return joined
 
 
 @dataclass
@@ -146,7 +146,7 @@ def pairs_of(
     groups: Iterable[Group], margin: float, pairing: Literal["best_worst", "all"], skipped: Skipped
 ) -> list[Pair]:
     """Return pairs of each group whose scores differ by more than the margin; groups without a pair are counted."""
-    found = []
+    pairs = []
     for group in groups:
         order = sorted(range(len(group.answers)), key=lambda i: (-group.scores[i], len(group.answers[i])))
         # any of the worst, in the group's random order: if it were always the longest, the model would learn brevity
@@ -160,8 +160,8 @@ def pairs_of(
             if group.scores[better] - group.scores[worse] > margin and group.answers[better] != group.answers[worse]
         ]
         skipped.alike += not own
-        found += own
-    return found
+        pairs += own
+    return pairs
 
 
 def unequal(groups: Iterable[Group], size: int, margin: float, skipped: Skipped) -> list[Group]:
@@ -169,11 +169,11 @@ def unequal(groups: Iterable[Group], size: int, margin: float, skipped: Skipped)
 
     Where the best earlier answer has joined a group, another one is dropped from it.
     """
-    found = []
+    unequal_groups = []
     for prompt, answers, scores in groups:
-        whole = Group(prompt, answers[-size:], scores[-size:])
-        if len(whole.answers) == size and max(whole.scores) - min(whole.scores) > margin:
-            found.append(whole)
+        group = Group(prompt, answers[-size:], scores[-size:])
+        if len(group.answers) == size and max(group.scores) - min(group.scores) > margin:
+            unequal_groups.append(group)
         else:
             skipped.alike += 1
-    return found
+    return unequal_groups

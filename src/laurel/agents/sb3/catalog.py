@@ -87,9 +87,9 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
     Raises:
         ParamsError: it does not.
     """
-    made, name = algorithm_class(settings.algorithm), settings.algorithm
+    algorithm, name = algorithm_class(settings.algorithm), settings.algorithm
     _check_space(name, action_space)
-    known = inspect.signature(made.__init__).parameters
+    known = inspect.signature(algorithm.__init__).parameters
     for key, value in settings.kwargs.items():
         if key not in known or key == "self":
             allowed = sorted(set(known) - set(RESERVED) - {"self"})
@@ -104,7 +104,7 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
         raise ParamsError(
             f"agent.sb3.noise is {settings.noise}, but {name} does not support action noise. Set it to 0."
         )
-    return made
+    return algorithm
 
 
 def _check_space(name: str, space: gym.Space[Any]) -> None:
@@ -171,7 +171,7 @@ def _check_frequency(value: Sequence[Any], n_envs: int) -> None:
         )
 
 
-def arguments(settings: SB3Params, made: Any, steps: int, action_space: gym.Space[Any]) -> dict[str, Any]:
+def arguments(settings: SB3Params, algorithm: Any, steps: int, action_space: gym.Space[Any]) -> dict[str, Any]:
     """Convert plain values to the class's arguments; a replay buffer is no larger than a run can fill.
 
     Raises:
@@ -182,7 +182,7 @@ def arguments(settings: SB3Params, made: Any, steps: int, action_space: gym.Spac
         options["policy_kwargs"] = policy_options(options["policy_kwargs"])
     if isinstance(options.get("train_freq"), list):  # e.g. [1, episode]
         options["train_freq"] = tuple(options["train_freq"])
-    known = inspect.signature(made.__init__).parameters
+    known = inspect.signature(algorithm.__init__).parameters
     if "buffer_size" in known:
         options.setdefault("buffer_size", min(int(known["buffer_size"].default), steps + settings.n_envs))
     if settings.noise:

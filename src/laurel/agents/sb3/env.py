@@ -171,14 +171,14 @@ class LearnedRewardEnvs(VecEnvWrapper):
 
     def figures(self, *, at_least: int = LEAST) -> dict[str, Any]:
         """Return a row of the learning curve: the last episodes, and the mean rewards since the last call."""
-        found: dict[str, Any] = dict(self._episodes.figures(at_least=at_least))
+        figures: dict[str, Any] = dict(self._episodes.figures(at_least=at_least))
         for name in ("raw_reward", "shaped_reward", "share_paid"):
             known = [(paid[name], scored if name == "raw_reward" else self.num_envs) for paid, scored in self._paid]
             weighted = [(value, weight) for value, weight in known if value is not None]
             steps = sum(weight for _, weight in weighted)
-            found[name] = sum(value * weight for value, weight in weighted) / steps if steps else None
+            figures[name] = sum(value * weight for value, weight in weighted) / steps if steps else None
         self._paid.clear()
-        return found
+        return figures
 
 
 class FeatureEnvs(VecEnvWrapper):

@@ -34,15 +34,15 @@ def make_algorithm(
     Raises:
         ParamsError: it is not installed, or does not fit its arguments or the action space.
     """
-    made = check_algorithm(settings, adapter.action_space)
+    algorithm = check_algorithm(settings, adapter.action_space)
     where = torch_device(device, "agent.device")
     try:
-        model = made(
+        model = algorithm(
             settings.policy,
             FeatureEnvs(envs, adapter),
             seed=derive_seed(run_seed, "agent", seed, "sb3"),
             device=where,
-            **arguments(settings, made, steps, adapter.action_space),
+            **arguments(settings, algorithm, steps, adapter.action_space),
         )
     except (AssertionError, TypeError, ValueError) as error:
         why = first_line(error)

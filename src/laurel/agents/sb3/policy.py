@@ -60,9 +60,11 @@ class SB3Policy(PolicyNetwork):
         self.low, self.high, self.options = tuple(low), tuple(high), dict(options)
         bounds = np.array(low, dtype=np.float32), np.array(high, dtype=np.float32)
         space = gym.spaces.Box(*bounds) if continuous else gym.spaces.Discrete(n_actions)
-        made = algorithm_class(algorithm).policy_aliases[policy]
+        factory = algorithm_class(algorithm).policy_aliases[policy]
         with torch.random.fork_rng(devices=[]):
-            self.policy = made(feature_space(n_features), space, lambda _: 0.0, **policy_options(_lists(self.options)))
+            self.policy = factory(
+                feature_space(n_features), space, lambda _: 0.0, **policy_options(_lists(self.options))
+            )
         self.policy.set_training_mode(False)
 
     @classmethod
