@@ -58,15 +58,15 @@ class Asked(TypedDict):
 
 def joined(samples: Iterable[Asked]) -> list[Asked]:
     """Merge samples: one per model and prompt, with the first distinct items of all its samples."""
-    found: dict[str, Asked] = {}
+    by_name: dict[str, Asked] = {}
     for sample in samples:
-        items = found.setdefault(sample["name"], {**sample, "items": []})["items"]
+        items = by_name.setdefault(sample["name"], {**sample, "items": []})["items"]
         for item in sample["items"]:
             if len(items) == MOST:  # hundreds of agents may have asked
                 break
             if item not in items:
                 items.append(item)
-    return list(found.values())
+    return list(by_name.values())
 
 
 def cut(text: str) -> str:

@@ -20,8 +20,8 @@ _known: dict[str, tuple[Stamp, str]] = {}
 def digest_file(path: Path) -> str:
     """Return the SHA-256 of a file, as hexadecimal."""
     place, stamp = os.path.abspath(path), _stamp(path)  # noqa: PTH100  resolving links would cost as much as all the rest
-    if (found := _known.get(place)) and found[0] == stamp:
-        return found[1]
+    if (known := _known.get(place)) and known[0] == stamp:
+        return known[1]
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if _stamp(path) == stamp:  # otherwise it is still being written, and is read again next time
@@ -51,10 +51,10 @@ def stamp_directory(path: Path, without: Collection[str]) -> str:
 
 
 def _files(path: Path, without: Collection[str]) -> list[Path]:
-    found = (f for f in path.rglob("*") if f.name not in without and not f.name.startswith("."))
-    return sorted(f for f in found if f.is_file() and f.parent.name != COMPILED)
+    files = (f for f in path.rglob("*") if f.name not in without and not f.name.startswith("."))
+    return sorted(f for f in files if f.is_file() and f.parent.name != COMPILED)
 
 
 def _stamp(path: Path) -> Stamp:
-    found = path.stat()
-    return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+    stat = path.stat()
+    return stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns

@@ -13,8 +13,8 @@ FULL = "the disk is full. Free some space and run again; existing files are kept
 
 def number_of(error: OSError) -> int | None:
     """Return the errno, also of errors that lack it: those of copying directories, and NumPy's short writes."""
-    if isinstance(error, shutil.Error) and (found := re.search(r"\[Errno (\d+)\]", str(error))):
-        return int(found[1])
+    if isinstance(error, shutil.Error) and (match := re.search(r"\[Errno (\d+)\]", str(error))):
+        return int(match[1])
     if error.errno is None and re.fullmatch(r"\d+ requested and \d+ written", str(error)):
         return errno.ENOSPC
     return error.errno

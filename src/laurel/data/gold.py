@@ -101,9 +101,9 @@ class GoldFile:
 def require_gold(path: Path) -> None:
     """Raise DataError if there is no such gold file."""
     if not path.is_file():
-        found = "a directory" if path.is_dir() else "no such file"
+        problem = "a directory" if path.is_dir() else "no such file"
         raise DataError(
-            f"{path}: {found}, but annotate.gold names it. Label some pairs with `laurel annotate review`, or "
+            f"{path}: {problem}, but annotate.gold names it. Label some pairs with `laurel annotate review`, or "
             "set annotate.gold to null."
         )
 

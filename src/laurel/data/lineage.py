@@ -71,9 +71,9 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
 
 def check_adapter(path: Path, manifest: Mapping[str, Any], env_id: str, kwargs: Mapping[str, Any]) -> None:
     """Raise DataError for steps or captions of another version of the environment's adapter, which would be misread."""
-    if (made := manifest.get("adapter")) is not None and made != (now := words_of(env_id, kwargs)):
+    if (then := manifest.get("adapter")) is not None and then != (now := words_of(env_id, kwargs)):
         raise DataError(
-            f"{path}: was made with the adapter {made}, but {env_id} now has {now}, whose captions differ. Run "
+            f"{path}: was made with the adapter {then}, but {env_id} now has {now}, whose captions differ. Run "
             "laurel collect and the later stages again."
         )
 

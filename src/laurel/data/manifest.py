@@ -117,8 +117,8 @@ def _digests(path: Path) -> Iterator[str]:
     further label sets, which have manifests of their own.
     """
     yield digest_directory(path)
-    if others := [manifest.parent for manifest in path.rglob(MANIFEST) if manifest.parent != path]:
-        yield digests.digest_directory(path, without=WITHOUT, folders=others)
+    if nested := [manifest.parent for manifest in path.rglob(MANIFEST) if manifest.parent != path]:
+        yield digests.digest_directory(path, without=WITHOUT, folders=nested)
 
 
 def _changed_since(path: Path) -> Path | None:

@@ -72,8 +72,8 @@ def tally_members(path: Path) -> Tally | None:
             statuses = [Counter() for _ in names]
         if len(batch) % len(names):
             raise DataError(f"{file}: members are missing. Run laurel {STAGE} again.")
-        found = np.array(batch["status"].to_pylist()).reshape(-1, len(names))
-        for member, column in zip(statuses, found.T, strict=True):
+        by_member = np.array(batch["status"].to_pylist()).reshape(-1, len(names))
+        for member, column in zip(statuses, by_member.T, strict=True):
             member.update(column.tolist())
         p = batch["p_first"].fill_null(np.nan).to_numpy(zero_copy_only=False).reshape(-1, len(names))
         sides = np.where(np.isnan(p), -1, np.sign(p - 0.5) + 1).astype(np.int64)
@@ -112,7 +112,7 @@ def read_votes(path: Path, n: int) -> dict[str, Preferences]:
         return {}
     table = read_table(file, MEMBERS_SCHEMA, STAGE)
     names = table["annotator"].unique().to_pylist()
-    found = {}
+    by_member = {}
     for name in names:
         rows = table.filter(pc.equal(table["annotator"], name))
         pair = rows["pair"].to_numpy()
@@ -123,5 +123,5 @@ def read_votes(path: Path, n: int) -> dict[str, Preferences]:
         status[pair] = rows["status"].to_pylist()
         votes[pair] = rows["votes"].to_numpy()
         consistent[pair] = rows["swap_consistent"].cast(pa.int8()).fill_null(-1).to_numpy()
-        found[name] = Preferences(p_first, status, votes, consistent, name)
-    return found
+        by_member[name] = Preferences(p_first, status, votes, consistent, name)
+    return by_member

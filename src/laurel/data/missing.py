@@ -75,12 +75,12 @@ def kind_of(reason: str) -> str:
 
 def gather(parts: Iterable[Missing]) -> list[Missing]:
     """Add up missing answers by annotator, in order of appearance, and by verdict."""
-    found: dict[tuple[str, str], Reasons] = {}
+    by_verdict: dict[tuple[str, str], Reasons] = {}
     for part in parts:
-        found.setdefault((part.annotator, part.verdict), Reasons()).add(part.reason, part.answers)
+        by_verdict.setdefault((part.annotator, part.verdict), Reasons()).add(part.reason, part.answers)
     return [
         Missing(annotator, verdict, reason, count)
-        for (annotator, verdict), reasons in found.items()
+        for (annotator, verdict), reasons in by_verdict.items()
         for reason, count in reasons.counts().items()
     ]
 

@@ -40,9 +40,9 @@ def _digests(text: str, folder: Path) -> dict[str, str]:
     """Return file or directory -> digest, or stamp, for those in a folder that a value of a parameter names."""
     module = text.partition(":")[0].replace(".", "/")
     named = {Path(text), Path(f"{module}.py"), *([Path(module)] if ":" in text else [])} - {Path()}
-    found = {str(path): folder / path for path in named if exists(folder / path)}
-    files = {name: digest_file(file) for name, file in found.items() if file.is_file()}
-    return files | {name: stamp_directory(place) for name, place in found.items() if place.is_dir()}
+    existing = {str(path): folder / path for path in named if exists(folder / path)}
+    files = {name: digest_file(file) for name, file in existing.items() if file.is_file()}
+    return files | {name: stamp_directory(place) for name, place in existing.items() if place.is_dir()}
 
 
 def code_of_plugins(content: Any) -> dict[str, str]:
@@ -50,15 +50,15 @@ def code_of_plugins(content: Any) -> dict[str, str]:
 
     Files are named with their package, such as `my_method/reward.py`, since packages lie elsewhere on each machine.
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for name, place in packages_named(content).items():
         below = "**/*" if (place / "__init__.py").exists() else "*"
         root = Path(*name.split("."))
         for file in place.glob(below) if place.is_dir() else [place]:
             inner = root.with_suffix(file.suffix) if file == place else root / file.relative_to(place)
             if file.is_file() and "__pycache__" not in inner.parts:
-                found[inner.as_posix()] = digest_file(file)
-    return dict(sorted(found.items()))
+                digests[inner.as_posix()] = digest_file(file)
+    return dict(sorted(digests.items()))
 
 
 def packages_named(content: Any) -> dict[str, Path]:

@@ -31,9 +31,9 @@ def check_replaceable(output: Path, stage: str) -> None:
         if output.exists():
             raise DataError(f"{output}: is a file, but a directory is needed. Remove it, or choose another --output.")
         return
-    found = stage_of(output)
-    if found is not None and found != stage:
-        raise would_be_lost(output, found)
+    owner = stage_of(output)
+    if owner is not None and owner != stage:
+        raise would_be_lost(output, owner)
     if not (output / MANIFEST).is_file() and any(file.name != LIVE_PAGE for file in output.iterdir()):
         raise DataError(f"{output}: holds files that Laurel did not write. Choose another --output, or empty it first.")
 

@@ -146,8 +146,8 @@ def opened(path: Path, schema: pa.Schema | None, stage: str) -> Iterator[pq.Parq
     with file:
         if schema is not None:
             with readable(path, stage):
-                found = file.schema_arrow
-            _check_schema(path, found, schema, stage)
+                actual = file.schema_arrow
+            _check_schema(path, actual, schema, stage)
         yield file
 
 
@@ -164,15 +164,15 @@ def readable(path: Path, stage: str) -> Iterator[None]:
         raise DataError(f"{path}: not a complete Parquet file ({reason}). {again}.") from None
 
 
-def _check_schema(path: Path, found: pa.Schema, expected: pa.Schema, stage: str) -> None:
-    missing = [name for name in expected.names if name not in found.names]
+def _check_schema(path: Path, actual: pa.Schema, expected: pa.Schema, stage: str) -> None:
+    missing = [name for name in expected.names if name not in actual.names]
     if missing:
         raise DataError(
-            f'{path}: column "{missing[0]}" is missing; there are {", ".join(found.names) or "none"}. '
+            f'{path}: column "{missing[0]}" is missing; there are {", ".join(actual.names) or "none"}. '
             f"Run laurel {stage} again."
         )
     for field in expected:
-        kind = found.field(field.name).type
+        kind = actual.field(field.name).type
         if kind != field.type:
             raise DataError(
                 f'{path}: column "{field.name}" holds {kind}, but must hold {field.type}. Run laurel {stage} again.'

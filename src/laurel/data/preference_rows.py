@@ -178,7 +178,7 @@ def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
         return row
     try:
         p = columns["laurel_p_first"]
-        found = replace(
+        extended = replace(
             row,
             p_first=None if p is None or p == "" else float(p),
             status=str(columns["laurel_status"]),
@@ -192,16 +192,16 @@ def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
         raise RowError(
             "laurel_...", f"the columns that Laurel wrote are incomplete or were changed ({error})"
         ) from None
-    if found.p_first is not None and not 0 <= found.p_first <= 1:
+    if extended.p_first is not None and not 0 <= extended.p_first <= 1:
         raise RowError("laurel_p_first", f"is {shown(p)}, but must be a number from 0 to 1")
-    for name, value, bits in (("votes", found.votes, 31), ("seed", found.seed, 63)):
+    for name, value, bits in (("votes", extended.votes, 31), ("seed", extended.seed, 63)):
         if not 0 <= value < 2**bits:
             raise RowError(f"laurel_{name}", f"is {shown(value)}, but must be from 0 to {2**bits - 1}")
-    if found.status not in STATUSES or (found.p_first is None) != (found.status in UNLABELLED):
-        raise RowError("laurel_status", f"is {shown(found.status)}, which contradicts its probability")
-    if row.p_first is not None and (found.p_first is None or (found.p_first > 0.5) != (row.p_first > 0.5)):
+    if extended.status not in STATUSES or (extended.p_first is None) != (extended.status in UNLABELLED):
+        raise RowError("laurel_status", f"is {shown(extended.status)}, which contradicts its probability")
+    if row.p_first is not None and (extended.p_first is None or (extended.p_first > 0.5) != (row.p_first > 0.5)):
         raise RowError("laurel_p_first", f"is {shown(p)}, but the row names the other text as better")
-    return found
+    return extended
 
 
 class Layout(ABC):

@@ -217,8 +217,8 @@ def set_of(place: Path, number: int) -> Path:
 
 def set_number(place: Path) -> int:
     """Return the number of the label set whose directory this is, or that a reward in it was made from."""
-    found = re.fullmatch(r"set-(\d+)", place.name)
-    return int(found[1]) if found else 0
+    match = re.fullmatch(r"set-(\d+)", place.name)
+    return int(match[1]) if match else 0
 
 
 def read_annotator(path: Path) -> str:

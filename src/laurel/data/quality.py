@@ -62,14 +62,14 @@ class Figure:
 def figures(quality: Mapping[str, Any]) -> list[Figure]:
     """Return the lines of a report that apply."""
     gates = quality.get("gates", {})
-    found = [
+    rows = [
         _share(quality[name], measure, unit, remark, _allowed(gates.get(name)))
         for name, (measure, unit, remark) in MEASURES.items()
         if "ci95" in quality.get(name, {})
     ]
     for name, source in REFERENCES.items():
-        found += _compared(quality.get(name, {}), source, gates.get(f"{name}.agreement"))
-    return found
+        rows += _compared(quality.get(name, {}), source, gates.get(f"{name}.agreement"))
+    return rows
 
 
 def _allowed(gate: Mapping[str, Any] | None) -> str:
@@ -86,11 +86,11 @@ def _compared(reference: Mapping[str, Any], source: str, gate: Mapping[str, Any]
         return
     yield _share(reference["agreement"], f"agreement with {source}", "pairs", "random 50%", _allowed(gate))
     if "brier" in reference:
-        of, brier, error = (reference["agreement"]["of"], reference["brier"], reference["calibration_error"])
+        n, brier, error = (reference["agreement"]["of"], reference["brier"], reference["calibration_error"])
         remark = "uninformed 0.25"
-        yield Figure(f"Brier score against {source}", brier, None, of, "pairs", remark)
+        yield Figure(f"Brier score against {source}", brier, None, n, "pairs", remark)
         remark = "calibrated 0"
-        yield Figure(f"calibration error against {source}", error, None, of, "pairs", remark)
+        yield Figure(f"calibration error against {source}", error, None, n, "pairs", remark)
 
 
 def _share(rate: Mapping[str, Any], measure: str, unit: str, remark: str, gate: str) -> Figure:

@@ -76,12 +76,12 @@ def followed(path: Path) -> Path:
     if not path.is_symlink():
         return path
     try:
-        found = path.resolve()
+        target = path.resolve()
     except RuntimeError as error:  # before Python 3.13, where such a link resolves to itself
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
-    if found.is_symlink():
+    if target.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-    return found
+    return target
 
 
 def previous_of(place: Path) -> Path:

@@ -63,7 +63,7 @@ def read_file(path: Path) -> PreferenceRows:
 def _gathered(path: Path, numbered: _Numbered, word: str) -> PreferenceRows:
     layout: Layout | None = None
     rows: list[Row] = []
-    others: dict[str, None] = {}
+    columns_met: dict[str, None] = {}
     beside = _sidecar_rows(path)
     try:
         for number, columns in numbered:
@@ -73,7 +73,7 @@ def _gathered(path: Path, numbered: _Numbered, word: str) -> PreferenceRows:
                 rows.append(with_extras(layout.read(columns), more))
             except RowError as error:
                 raise DataError(f"{path}: {word} {number}, column {error.column}: {error.says}.") from None
-            others |= dict.fromkeys(columns)
+            columns_met |= dict.fromkeys(columns)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not text in UTF-8 (invalid at byte {error.start} of a block).") from None
     except OSError as error:
@@ -83,7 +83,7 @@ def _gathered(path: Path, numbered: _Numbered, word: str) -> PreferenceRows:
     if beside is not None and len(beside) != len(rows):
         raise DataError(f"{_sidecar(path)}: does not belong to the rows of {path}. Remove it, or write both again.")
     known = {*layout.columns, *layout.optional, *COLUMNS, "margin", "weight"}
-    return PreferenceRows.of(rows, str(path), tuple(str(name) for name in others if name not in known))
+    return PreferenceRows.of(rows, str(path), tuple(str(name) for name in columns_met if name not in known))
 
 
 def _json_rows(path: Path) -> _Numbered:
@@ -153,13 +153,13 @@ def _datasets_rows(path: Path) -> _Numbered:
 
     disable_progress_bar()
     try:
-        found = load_from_disk(str(path))
+        dataset = load_from_disk(str(path))
     except (OSError, ValueError, pa.ArrowInvalid) as error:
         reason = first_line(error)
         raise DataError(f"{path}: is not a directory that `datasets` wrote with save_to_disk ({reason}).") from None
-    if not isinstance(found, Dataset):
-        raise DataError(f"{path}: holds several splits. Name one of them: {', '.join(f'{path}/{s}' for s in found)}.")
-    yield from enumerate(found, 1)
+    if not isinstance(dataset, Dataset):
+        raise DataError(f"{path}: holds several splits. Name one of them: {', '.join(f'{path}/{s}' for s in dataset)}.")
+    yield from enumerate(dataset, 1)
 
 
 def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:

@@ -51,13 +51,13 @@ def answers_of(path: Path, pairs: IntArray) -> dict[int, list[dict[str, Any]]]:
     file = path / ANSWERS
     if not file.exists():
         return {}
-    found: dict[int, list[dict[str, Any]]] = {}
+    by_pair: dict[int, list[dict[str, Any]]] = {}
     wanted = pa.array(pairs.astype(np.int32))
     with opened(file, None, STAGE) as parquet, readable(file, STAGE):
         for batch in parquet.iter_batches():
             for row in batch.filter(pc.is_in(batch["pair"], value_set=wanted)).to_pylist():
-                found.setdefault(row["pair"], []).append(row)
-    return found
+                by_pair.setdefault(row["pair"], []).append(row)
+    return by_pair
 
 
 def write_sample(
@@ -130,13 +130,13 @@ def read_sample(path: Path) -> list[dict[str, Any]]:
         answer_p_first, annotator and answer.
     """
     single = ("swapped", "vote", "verdict", "answer_p_first", "annotator", "answer")
-    found = []
+    pairs = []
     for _, group in groupby(read_table(path / SAMPLE, SAMPLE_SCHEMA, STAGE).to_pylist(), key=lambda row: row["pair"]):
         rows = list(group)
         pair = {key: value for key, value in rows[0].items() if key not in single}
         answers = [{key: row[key] for key in single} for row in rows if row["verdict"] is not None]
-        found.append({**pair, "answers": answers})
-    return found
+        pairs.append({**pair, "answers": answers})
+    return pairs
 
 
 SIZE = 50

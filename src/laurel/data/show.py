@@ -99,9 +99,9 @@ def _check_is_output(path: Path) -> None:
             f"params lists parameters."
         )
     if path.is_dir() and not (path / MANIFEST).exists():
-        whole = next((above for above in path.absolute().parents if (above / MANIFEST).exists()), None)
-        if whole is not None:
-            above = path.parents[path.absolute().parents.index(whole)] if not path.is_absolute() else whole
+        output = next((above for above in path.absolute().parents if (above / MANIFEST).exists()), None)
+        if output is not None:
+            above = path.parents[path.absolute().parents.index(output)] if not path.is_absolute() else output
             raise DataError(
                 f"{path}: is a part of a stage's output, which can only be shown as a whole: laurel show {above}"
             )
@@ -112,15 +112,15 @@ def _check_is_output(path: Path) -> None:
 
 
 def _groups(path: Path) -> list[_Group]:
-    found: dict[str, list[Path]] = {}
+    by_pattern: dict[str, list[Path]] = {}
     for file in sorted(
         file for file in path.rglob("*") if file.is_file() and file != path / MANIFEST and file.name[0] != "."
     ):
         name = file.relative_to(path).as_posix()
-        found.setdefault(re.sub(r"\d+", "*", name), []).append(file)
+        by_pattern.setdefault(re.sub(r"\d+", "*", name), []).append(file)
     return [
         _Group(name if len(files) > 1 else files[0].relative_to(path).as_posix(), tuple(files))
-        for name, files in found.items()
+        for name, files in by_pattern.items()
     ]
 
 

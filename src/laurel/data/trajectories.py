@@ -94,12 +94,12 @@ class Rows:
         return len(self.final)
 
     def __getitem__(self, key: Any) -> Rows:
-        return self._each(lambda column: column[key])
+        return self._mapped(lambda column: column[key])
 
     def copy(self) -> Rows:
-        return self._each(np.copy)
+        return self._mapped(np.copy)
 
-    def _each(self, change: Callable[[Array], Array]) -> Rows:
+    def _mapped(self, change: Callable[[Array], Array]) -> Rows:
         """Apply a function to every column."""
         columns: dict[str, Any] = {name: change(getattr(self, name)) for name in self.__slots__[:-1]}
         return Rows(**columns, info={name: change(column) for name, column in self.info.items()})
@@ -296,8 +296,8 @@ def read_shard(shard: Path) -> tuple[Transitions, Position]:
     rows = np.flatnonzero(~final)
     below = rows + 1
     episode_id, t = columns["episode_id"].to_numpy(), columns["t"].to_numpy()
-    whole = final[-1] and (episode_id[below] == episode_id[rows]).all() and (t[below] == t[rows] + 1).all()
-    if not whole:
+    complete = final[-1] and (episode_id[below] == episode_id[rows]).all() and (t[below] == t[rows] + 1).all()
+    if not complete:
         raise DataError(f"{shard}: its rows are not whole episodes. Run laurel {STAGE} again.")
     observation = _matrix(columns["observation"])
     continuous = pa.types.is_fixed_size_list(columns["action"].type)
@@ -363,14 +363,14 @@ def _table(rows: Rows, episode_id: IntArray, t: IntArray, schema: pa.Schema) -> 
 def _schema_of(shard: Path) -> pa.Schema:
     """Return the schema that a shard should have, given its observations and actions."""
     with opened(shard, None, STAGE) as file:
-        found = file.schema_arrow
-    types = {name: found.field(name).type for name in ("observation", "action") if name in found.names}
+        schema = file.schema_arrow
+    types = {name: schema.field(name).type for name in ("observation", "action") if name in schema.names}
     observation, action = types.get("observation"), types.get("action")
     if observation is None or not pa.types.is_fixed_size_list(observation):
         raise DataError(f"{shard}: has no column of observations. Run laurel {STAGE} again.")
     action_size = action.list_size if action is not None and pa.types.is_fixed_size_list(action) else None
     dtype = np.dtype(observation.value_type.to_pandas_dtype())
-    info = {part.name: part.type.to_pandas_dtype() for part in found if part.name.startswith(INFO)}
+    info = {part.name: part.type.to_pandas_dtype() for part in schema if part.name.startswith(INFO)}
     return trajectory_schema(
         dtype, observation.list_size, action_size, {name.removeprefix(INFO): kind for name, kind in info.items()}
     )

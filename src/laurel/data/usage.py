@@ -66,9 +66,9 @@ def bounded(key: str, usage: Mapping[str, float | None], amount: str, *, why: bo
     >>> bounded("cost_usd", {"cost_usd": 0.5}, "$0.50")
     '$0.50'
     """
-    of, _, name = key.rpartition(".")
+    asker, _, name = key.rpartition(".")
     remark = MISSING_IN.get(name, "")
-    missing = usage.get(f"{of}.{remark}" if of else remark)
+    missing = usage.get(f"{asker}.{remark}" if asker else remark)
     if not missing or usage.get(key) is None:
         return amount
     least = f"at least {amount}" if usage[key] else "unknown"
@@ -89,9 +89,9 @@ def together(stopped: Usage, now: Usage) -> Usage:
     """
     total = added({key: amount for key, amount in stopped.items() if not key.endswith(CACHED)}, now)
     for key, amount in now.items():
-        of = key.removesuffix(CACHED)
+        asker = key.removesuffix(CACHED)
         if key.endswith(CACHED) and amount is not None:
-            answered = (stopped.get(f"{of}{CALLS}") or 0) - (stopped.get(f"{of}{FAILURES}") or 0)
+            answered = (stopped.get(f"{asker}{CALLS}") or 0) - (stopped.get(f"{asker}{FAILURES}") or 0)
             total[key] = max(0, amount - answered)
     return total
 
@@ -103,7 +103,11 @@ def new_asker() -> str:
 
 def by_asker(accounts: Iterable[Mapping[str, Any]]) -> dict[str, Usage]:
     """Return the usage of each asker that has an account, the latest where there are several."""
-    return {one[ASKER]: {key: one[key] for key in RESOURCES if key in one} for one in accounts if ASKER in one}
+    return {
+        account[ASKER]: {key: account[key] for key in RESOURCES if key in account}
+        for account in accounts
+        if ASKER in account
+    }
 
 
 def resumed_usage(stopped: Mapping[str, Usage], now: Mapping[str, Usage]) -> dict[str, Usage]:
@@ -115,19 +119,19 @@ def resumed_usage(stopped: Mapping[str, Usage], now: Mapping[str, Usage]) -> dic
     """
     before = [usage for asker, usage in stopped.items() if asker not in now]
     theirs = sum((usage.get(CALLS) or 0) - (usage.get(FAILURES) or 0) for usage in before)
-    found = dict(stopped)
+    by_asker = dict(stopped)
     for asker, usage in now.items():
         cached = usage.get(CACHED) or 0
         again = min(cached, theirs)
         theirs -= again
-        found[asker] = {**usage, CACHED: cached - again} if CACHED in usage else usage
-    return found
+        by_asker[asker] = {**usage, CACHED: cached - again} if CACHED in usage else usage
+    return by_asker
 
 
 def latest(askers: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
     """Return one usage per asker: of several, the one with the most answers, which is the latest."""
     most: dict[str, Usage] = {}
-    for asker, usage in (one for some in askers for one in some.items()):
+    for asker, usage in (item for some in askers for item in some.items()):
         if asker not in most or _answers(usage) >= _answers(most[asker]):
             most[asker] = usage
     return most

@@ -72,14 +72,14 @@ def read_verdicts(path: Path) -> Verdicts | None:
         columns = ["pair", "swapped", "p_first", *texts]
         table = pq.read_table(file, columns=columns, read_dictionary=texts, page_checksum_verification=True)
     table = table.unify_dictionaries().combine_chunks()
-    given, who = (table[name].chunk(0) if len(table) else _NONE for name in texts)
-    places = pc.index_in(given.dictionary, value_set=pa.array(VERDICTS, given.dictionary.type))
+    verdicts, who = (table[name].chunk(0) if len(table) else _NONE for name in texts)
+    places = pc.index_in(verdicts.dictionary, value_set=pa.array(VERDICTS, verdicts.dictionary.type))
     if places.null_count:
         raise DataError(f"{file}: a verdict is not one of {', '.join(VERDICTS)}. Run laurel {STAGE} again.")
     return Verdicts(
         pair=table["pair"].to_numpy().astype(np.int64),
         swapped=table["swapped"].to_numpy(),
-        verdict=places.to_numpy()[given.indices.to_numpy()],
+        verdict=places.to_numpy()[verdicts.indices.to_numpy()],
         p_first=table["p_first"].fill_null(np.nan).to_numpy(),
         by=who.indices.to_numpy(),
         names=tuple(map(str, who.dictionary.to_pylist())),

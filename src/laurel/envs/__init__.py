@@ -103,10 +103,10 @@ def _check_words(env_id: str, adapter: EnvAdapter) -> None:
     for name, kinds in (("description", (str,)), ("goal", or_none), ("encoder_goal", or_none), ("anti_goal", (str,))):
         words = getattr(adapter, name, MISSING)
         if not isinstance(words, kinds) or words == "":
-            found = f"has {name} {words!r}" if words is not MISSING else f"sets no {name}"
+            problem = f"has {name} {words!r}" if words is not MISSING else f"sets no {name}"
             none = ", or None if none is known" if type(None) in kinds else ""
             raise EnvError(
-                f"env.id: the adapter {type(adapter).__name__} of {env_id} {found}. Set {name} to a text{none} "
+                f"env.id: the adapter {type(adapter).__name__} of {env_id} {problem}. Set {name} to a text{none} "
                 "(CONTRIBUTING.md, Add an environment)."
             )
     for name in ("success_words", "action_names"):
@@ -119,10 +119,10 @@ def _check_words(env_id: str, adapter: EnvAdapter) -> None:
 
 def _check_captions(env_id: str, adapter: EnvAdapter) -> None:
     """Raise if an adapter cannot make captions, rather than once all steps are collected."""
-    own = type(adapter)
-    if own.caption is EnvAdapter.caption and own.encode is EnvAdapter.encode:
+    kind = type(adapter)
+    if kind.caption is EnvAdapter.caption and kind.encode is EnvAdapter.encode:
         raise EnvError(
-            f"env.id: the adapter {own.__name__} of {env_id} defines neither caption nor encode, so its steps have no "
+            f"env.id: the adapter {kind.__name__} of {env_id} defines neither caption nor encode, so its steps have no "
             "words. Define caption(self, step) (CONTRIBUTING.md, Add an environment)."
         )
 
@@ -191,9 +191,9 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
             )
         options.setdefault(argument, limit)
     try:
-        made = gym.make(env_id, **options)
-        adapter_class.prepare(made)
-        return guarded(made, env_id)
+        created = gym.make(env_id, **options)
+        adapter_class.prepare(created)
+        return guarded(created, env_id)
     except gym.error.DependencyNotInstalled as error:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {error}.") from None
     except ImportError as error:
@@ -211,8 +211,8 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
 
 def _is_of(entry_point: Any, module: str) -> bool:
     """Whether an environment's class is defined in this module or package."""
-    own = entry_point if isinstance(entry_point, str) else str(getattr(entry_point, "__module__", ""))
-    return f"{own.partition(':')[0]}.".startswith(f"{module}.")
+    module_name = entry_point if isinstance(entry_point, str) else str(getattr(entry_point, "__module__", ""))
+    return f"{module_name.partition(':')[0]}.".startswith(f"{module}.")
 
 
 def reference_id(env: EnvParams) -> str:
@@ -230,8 +230,8 @@ def step_limit(env: EnvParams) -> int | None:
     if env.max_episode_steps is not None:
         return env.max_episode_steps
     spec = gym.registry.get(reference_id(env))
-    own = spec.max_episode_steps if spec else None
-    return None if own is not None else _adapter_class(_bare(env.id)).max_episode_steps
+    registered = spec.max_episode_steps if spec else None
+    return None if registered is not None else _adapter_class(_bare(env.id)).max_episode_steps
 
 
 def episode_limit(env: EnvParams) -> int | None:
@@ -269,7 +269,7 @@ def _import_module_of(env_id: str) -> None:
         if here not in sys.path:
             sys.path.insert(0, here)
         try:
-            found = importlib.import_module(module)
+            imported = importlib.import_module(module)
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise MissingEnvError(
@@ -283,7 +283,7 @@ def _import_module_of(env_id: str) -> None:
             raise EnvError(
                 f"env.id: the module {module} cannot be imported: {in_a_line(error)}. --debug shows where."
             ) from error
-        if getattr(found, "__file__", None) is None and module not in sys.builtin_module_names:
+        if getattr(imported, "__file__", None) is None and module not in sys.builtin_module_names:
             raise MissingEnvError(
                 f'env.id: "{env_id}" names the module {module}, but {module} is a folder here. Run the command in the '
                 f"folder that holds {module}.py, or rename this one."
@@ -349,4 +349,4 @@ def _load_adapters() -> None:
 
 
 def _subclasses(adapter: type[EnvAdapter]) -> list[type[EnvAdapter]]:
-    return [found for child in adapter.__subclasses__() for found in (child, *_subclasses(child))]
+    return [subclass for child in adapter.__subclasses__() for subclass in (child, *_subclasses(child))]

@@ -31,17 +31,17 @@ def _checked(name: str, method: Callable[..., Any], check: Check) -> Callable[..
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **named: Any) -> Any:
         try:
-            found = method(self, *args, **named)
+            returned = method(self, *args, **named)
         except LaurelError:
             raise
         except NOT_OURS as error:
             raise failure(self.env_id, f"adapter's {name}", error) from error
-        if due := check(found, (*args, *named.values())):
+        if due := check(returned, (*args, *named.values())):
             raise EnvError(
-                f"{self.env_id}: the adapter's {name} returned {_shown(found)}, but it must return {due}. Fix its "
+                f"{self.env_id}: the adapter's {name} returned {_shown(returned)}, but it must return {due}. Fix its "
                 "adapter."
             )
-        return _listed(self.env_id, found) if name == "events" else found
+        return _listed(self.env_id, returned) if name == "events" else returned
 
     return checked
 
@@ -61,44 +61,44 @@ def _listed(env_id: str, events: Iterable[Any]) -> Iterator[int]:
         raise failure(env_id, "adapter's events", error) from error
 
 
-def _shown(found: Any) -> str:
-    if isinstance(found, np.ndarray):
-        return f"an array of shape {found.shape} and type {found.dtype}"
-    return repr(found) if isinstance(found, str | float | int | None) else f"a {type(found).__name__}"
+def _shown(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and type {value.dtype}"
+    return repr(value) if isinstance(value, str | float | int | None) else f"a {type(value).__name__}"
 
 
-def _progress(found: Any, _: tuple[Any, ...]) -> str | None:
-    number = isinstance(found, float | int | np.number) and bool(np.isfinite(found))
-    return None if found is None or number else "a finite number, or None"
+def _progress(value: Any, _: tuple[Any, ...]) -> str | None:
+    number = isinstance(value, float | int | np.number) and bool(np.isfinite(value))
+    return None if value is None or number else "a finite number, or None"
 
 
-def _which(found: Any, args: tuple[Any, ...]) -> str | None:
+def _which(value: Any, args: tuple[Any, ...]) -> str | None:
     shape = np.shape(args[0])
-    right = found is None or (isinstance(found, np.ndarray) and found.shape == shape and found.dtype == np.bool_)
+    right = value is None or (isinstance(value, np.ndarray) and value.shape == shape and value.dtype == np.bool_)
     return None if right else f"an array of shape {shape} and type bool, or None"
 
 
-def _measures(found: Any, args: tuple[Any, ...]) -> str | None:
+def _measures(value: Any, args: tuple[Any, ...]) -> str | None:
     shape = (len(args[0]),)
-    right = isinstance(found, Mapping) and all(
+    right = isinstance(value, Mapping) and all(
         isinstance(values, np.ndarray) and values.shape == shape and values.dtype.kind in "biuf"
-        and np.isfinite(values).all() for values in found.values()
+        and np.isfinite(values).all() for values in value.values()
     )  # fmt: skip
     return None if right else f"a mapping of names to arrays of shape {shape} of finite numbers"
 
 
-def _rows(found: Any, args: tuple[Any, ...]) -> str | None:
+def _rows(value: Any, args: tuple[Any, ...]) -> str | None:
     rows = len(args[0])
-    right = isinstance(found, np.ndarray) and found.ndim == 2 and len(found) == rows and np.isfinite(found).all()
+    right = isinstance(value, np.ndarray) and value.ndim == 2 and len(value) == rows and np.isfinite(value).all()
     return None if right else f"an array of shape ({rows}, F) of finite numbers"
 
 
-def _text(found: Any, _: tuple[Any, ...]) -> str | None:
-    return None if found is None or isinstance(found, str) else "a text, or None"
+def _text(value: Any, _: tuple[Any, ...]) -> str | None:
+    return None if value is None or isinstance(value, str) else "a text, or None"
 
 
-def _many(found: Any, _: tuple[Any, ...]) -> str | None:
-    return None if isinstance(found, Iterable) else "whole numbers, such as range(3)"
+def _many(value: Any, _: tuple[Any, ...]) -> str | None:
+    return None if isinstance(value, Iterable) else "whole numbers, such as range(3)"
 
 
 _CHECKS: Mapping[str, Check] = {

@@ -138,13 +138,13 @@ class FrozenLakeAdapter(EnvAdapter):
     def describe_observation(self, observation: Any) -> str:
         row, column = divmod(int(observation), self._columns)
         squares = int(self._distance[int(observation)])
-        ways = ", ".join(f"{way} {self._beside(row + down, column + right)}" for way, (down, right) in WAYS.items())
+        ways = ", ".join(f"{way} {self._neighbour(row + down, column + right)}" for way, (down, right) in WAYS.items())
         return (
             f"You are at row {row + 1}, column {column + 1}, {squares} square{'s' * (squares != 1)} from the goal. "
             f"Around you: {ways}."
         )
 
-    def _beside(self, row: int, column: int) -> str:
+    def _neighbour(self, row: int, column: int) -> str:
         """Say what is on a square next to the agent."""
         rows, columns = self._squares.shape
         return self._names[self._squares[row, column]] if 0 <= row < rows and 0 <= column < columns else "the edge"

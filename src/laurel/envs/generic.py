@@ -107,13 +107,13 @@ def _left_out(parts: Sequence[str], texts: Sequence[str]) -> str:
     >>> _left_out(["number 7", "number 8", "number 9"], ["mission"])
     'They leave out number 7 and 2 further parts. Neither captions nor agents see the text of mission.'
     """
-    found = []
+    sentences = []
     if parts:
         more = f" and {len(parts) - 1:,} further part{'s' * (len(parts) > 2)}" if len(parts) > 1 else ""
-        found.append(f"They leave out {parts[0]}{more}.")
+        sentences.append(f"They leave out {parts[0]}{more}.")
     if texts:
-        found.append(f"Neither captions nor agents see the text of {', '.join(texts)}.")
-    return " ".join(found)
+        sentences.append(f"Neither captions nor agents see the text of {', '.join(texts)}.")
+    return " ".join(sentences)
 
 
 def _parts(packed: PackedSpace, names: tuple[str, str]) -> list[_Part]:
@@ -128,9 +128,9 @@ def _parts(packed: PackedSpace, names: tuple[str, str]) -> list[_Part]:
             parts.append(_summary(leaf.space, leaf.name.replace("_", " "), columns))
             continue
         most_values = MOST_STATES if packed.size == 1 else MOST_VALUES
-        for i, (low, high, whole) in enumerate(_bounds(leaf.space)):
+        for i, (low, high, is_integer) in enumerate(_bounds(leaf.space)):
             full_name = name if leaf.size == 1 else f"{name} {i + 1}"
-            parts.append(_number(full_name, columns.start + i, low, high, whole and high - low < most_values))
+            parts.append(_number(full_name, columns.start + i, low, high, is_integer and high - low < most_values))
     return parts
 
 
@@ -143,9 +143,9 @@ def _bounds(space: gym.Space[Any]) -> Iterator[tuple[float, float, bool]]:
             for start, n in zip(space.start.reshape(-1).tolist(), space.nvec.reshape(-1).tolist(), strict=True):
                 yield start, start + n - 1, True
         case gym.spaces.Box():
-            whole = space.dtype is not None and space.dtype.kind in "iu"
+            is_integer = space.dtype is not None and space.dtype.kind in "iu"
             for low, high in zip(space.low.reshape(-1).tolist(), space.high.reshape(-1).tolist(), strict=True):
-                yield low, high, whole
+                yield low, high, is_integer
         case _:  # MultiBinary
             for _ in range(int(np.prod(space.shape or (1,)))):
                 yield 0, 1, True
@@ -181,7 +181,7 @@ def _summary(space: gym.Space[Any], name: str, columns: slice) -> _Part:
     """Describe an image or long vector: its overall brightness or level, and where it is highest."""
     shape = space.shape or (1,)
     axis = len(shape) - 1 - (len(shape) > 2 and shape[-1] <= 4)  # the width: the last axis but for colours
-    others = tuple(i + 1 for i in range(len(shape)) if i != axis)
+    other_axes = tuple(i + 1 for i in range(len(shape)) if i != axis)
     bounds = list(_bounds(space))
     low, high = min(bound[0] for bound in bounds), max(bound[1] for bound in bounds)
     edges, words = _levels(low, high)
@@ -189,7 +189,7 @@ def _summary(space: gym.Space[Any], name: str, columns: slice) -> _Part:
 
     def digits(rows: Array) -> IntArray:
         cells = rows[:, columns].reshape(len(rows), *shape)
-        means = cells.mean(axis=others, dtype=np.float64)
+        means = cells.mean(axis=other_axes, dtype=np.float64)
         level = np.searchsorted(edges, means.mean(axis=1), side="right")
         if shape[axis] < len(THIRDS) - 1:
             return level * len(THIRDS) + len(THIRDS) - 1

@@ -28,16 +28,16 @@ def named_info(adapter: EnvAdapter, info: Mapping[str, Any], valid: BoolArray) -
     Raises:
         EnvError: a field is missing from a step, or is not one number.
     """
-    found = {}
+    fields = {}
     for name, dtype in adapter.info_fields.items():
-        given = np.asarray(info.get(f"_{name}", np.full(len(valid), name in info)))
-        if (valid & ~given).any():
-            place = int(np.argmax(valid & ~given))
+        present = np.asarray(info.get(f"_{name}", np.full(len(valid), name in info)))
+        if (valid & ~present).any():
+            place = int(np.argmax(valid & ~present))
             names = (key for key in info if key[0] != "_")
-            others = [key for key in names if np.broadcast_to(info.get(f"_{key}", True), valid.shape)[place]]
+            present_keys = [key for key in names if np.broadcast_to(info.get(f"_{key}", True), valid.shape)[place]]
             raise EnvError(
                 f'{adapter.env_id}: its adapter {type(adapter).__name__} names "{name}" in info_fields, but the info '
-                f"of a step has only: {', '.join(sorted(others)) or 'nothing'}. Add it to every step's "
+                f"of a step has only: {', '.join(sorted(present_keys)) or 'nothing'}. Add it to every step's "
                 "info, or drop it from info_fields."
             )
         column = np.zeros(len(valid), dtype=dtype)
@@ -48,8 +48,8 @@ def named_info(adapter: EnvAdapter, info: Mapping[str, Any], valid: BoolArray) -
                 f'{adapter.env_id}: "{name}" in the info of a step is not one {np.dtype(dtype).name}: {error}. '
                 "Return a number, or drop it from info_fields."
             ) from None
-        found[name] = column
-    return found
+        fields[name] = column
+    return fields
 
 
 def named_info_of_one(adapter: EnvAdapter, info: Mapping[str, Any]) -> dict[str, Array]:

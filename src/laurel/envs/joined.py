@@ -87,21 +87,21 @@ class _CartPoles(VectorEnv):
     def __init__(self, envs: Sequence[VectorEnv]) -> None:
         self._members = envs
         forms = [its.form for its in envs]
-        whole = copy.copy(forms[0])  # with the options that all share
-        whole.num_envs = sum(form.num_envs for form in forms)
-        whole.action_space = type(whole.action_space)(np.concatenate([form.action_space.nvec for form in forms]))
-        whole.state = np.concatenate([form.state for form in forms], axis=1)
-        whole.steps = np.concatenate([form.steps for form in forms])
-        whole.prev_done = np.concatenate([form.prev_done for form in forms])
-        whole.np_random = _Streams(whole, [form.np_random for form in forms])
+        combined = copy.copy(forms[0])  # with the options that all share
+        combined.num_envs = sum(form.num_envs for form in forms)
+        combined.action_space = type(combined.action_space)(np.concatenate([form.action_space.nvec for form in forms]))
+        combined.state = np.concatenate([form.state for form in forms], axis=1)
+        combined.steps = np.concatenate([form.steps for form in forms])
+        combined.prev_done = np.concatenate([form.prev_done for form in forms])
+        combined.np_random = _Streams(combined, [form.np_random for form in forms])
         super().__init__(
             envs[0].backend,
-            whole,
+            combined,
             envs[0].adapter,
-            whole.num_envs,
-            reset=whole.reset,
+            combined.num_envs,
+            reset=combined.reset,
             pack=envs[0].adapter.pack,
-            form=whole,
+            form=combined,
         )
         self.ended = np.concatenate([its.ended for its in envs])
         self.resting = np.concatenate([its.resting for its in envs])

@@ -165,9 +165,9 @@ class MiniGridAdapter(EnvAdapter):
         distance = forward + np.abs(aside)
         columns = [observation[:, IMAGE], view[:, *CARRIED, 0], view[:, *FRONT, 0], view[:, *FRONT, 2]]
         for thing in (DOOR, KEY, BALL, BOX, GOAL):
-            found = (view[..., 0] == thing) & ((x != CARRIED[0]) | (y != CARRIED[1]))
-            nearest = np.where(found, distance, 3 * VIEW).reshape(len(view), -1).argmin(axis=1)
-            seen = found.reshape(len(view), -1).any(axis=1)
+            visible = (view[..., 0] == thing) & ((x != CARRIED[0]) | (y != CARRIED[1]))
+            nearest = np.where(visible, distance, 3 * VIEW).reshape(len(view), -1).argmin(axis=1)
+            seen = visible.reshape(len(view), -1).any(axis=1)
             columns += [seen, forward.reshape(-1)[nearest] * seen, aside.reshape(-1)[nearest] * seen]
         return np.stack(columns, axis=1).astype(np.int64)
 
@@ -179,17 +179,17 @@ class MiniGridAdapter(EnvAdapter):
         view, (here, end) = np.asarray(observation["image"]), CARRIED
         carried = view[here, end]
         seen = sorted(
-            (end - y + abs(x - here), end - y, x - here, _thing(view[x, y]))
+            (end - y + abs(x - here), end - y, x - here, _named_thing(view[x, y]))
             for x in range(VIEW)
             for y in range(VIEW)
             if (x, y) not in (CARRIED, FRONT) and view[x, y, 0] in (DOOR, KEY, BALL, BOX, GOAL, LAVA)
         )
         sentences = [
             f"You face {FACING[int(observation['direction'])]}.",
-            f"You carry {_thing(carried)}." if carried[0] != EMPTY else "You carry nothing.",
-            f"Right ahead of you is {_thing(view[FRONT])}.",
+            f"You carry {_named_thing(carried)}." if carried[0] != EMPTY else "You carry nothing.",
+            f"Right ahead of you is {_named_thing(view[FRONT])}.",
             *_walls(view),
-            *(f"You see {thing} {_where(forward, aside)}." for _, forward, aside, thing in seen),
+            *(f"You see {thing} {_location(forward, aside)}." for _, forward, aside, thing in seen),
         ]
         return " ".join(sentences)
 
@@ -356,7 +356,7 @@ def cell_of(observation: Array, cell: tuple[int, int]) -> Array:
     return observation[:, start : start + 3]
 
 
-def _thing(cell: Array) -> str:
+def _named_thing(cell: Array) -> str:
     """Name what is in a cell (object, colour, state)."""
     kind, color, state = (int(part) for part in cell)
     if kind in (WALL, LAVA):
@@ -380,7 +380,7 @@ def _walls(view: Array) -> Iterator[str]:
         yield f"A wall is to your {' and to your '.join(beside)}."
 
 
-def _where(forward: int, aside: int) -> str:
+def _location(forward: int, aside: int) -> str:
     """Say where a cell is, seen from the agent."""
     ways = [(forward, "ahead"), (abs(aside), "to the right" if aside > 0 else "to the left")]
     return " and ".join(f"{far} square{'s' * (far != 1)} {way}" for far, way in ways if far)

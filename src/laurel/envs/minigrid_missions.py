@@ -98,13 +98,13 @@ def numbers_of(mission: str) -> Array:
     row[0] = next((number for number, words in enumerate(JOINS) if words and words in mission), 0)
     for half, part in enumerate(mission.split(JOINS[row[0]]) if row[0] else [mission]):
         for place, clause in enumerate(part.split(" and ")):
-            found = _CLAUSE.fullmatch(clause)
-            if found is None or half >= HALF or place >= CLAUSES // HALF:
+            match = _CLAUSE.fullmatch(clause)
+            if match is None or half >= HALF or place >= CLAUSES // HALF:
                 raise ValueError(mission)
             start = 1 + (half * CLAUSES // HALF + place) * CLAUSE
-            row[start + VERB] = 1 + _VERBS.index(found["verb"])
-            row[start + AT] = BESIDE.index(found["at"] or "")
-            for at, words in ((FIRST, found["first"]), (SECOND, found["second"])):
+            row[start + VERB] = 1 + _VERBS.index(match["verb"])
+            row[start + AT] = BESIDE.index(match["at"] or "")
+            for at, words in ((FIRST, match["first"]), (SECOND, match["second"])):
                 if words:
                     row[start + at : start + at + THING] = _numbers_of_object(words)
     return row
@@ -249,9 +249,9 @@ class MissionAdapter(MiniGridAdapter):
         seen, near = (np.full((len(before), 3), _NOTHING) for _ in range(2))
         arrives = np.zeros(len(before), dtype=np.bool_)
         for thing, rows in _objects(missions):
-            of = missions[rows]
-            arrives[rows] |= named(of, thing, front[rows, None])[:, 0] > 0
-            was, now = named(of, thing, earlier[rows]) > 0, named(of, thing, later[rows]) > 0
+            mission = missions[rows]
+            arrives[rows] |= named(mission, thing, front[rows, None])[:, 0] > 0
+            was, now = named(mission, thing, earlier[rows]) > 0, named(mission, thing, later[rows]) > 0
             _keep_nearest(seen, rows, later[rows], now & ~was.any(axis=1, keepdims=True))
             _keep_nearest(near, rows, earlier[rows], was & _AHEAD)
         through = cell_of(before, FRONT)[:, 0] == DOOR
@@ -263,18 +263,18 @@ class MissionAdapter(MiniGridAdapter):
 
     def relations(self, before: Array, event: IntArray, kind: IntArray) -> IntArray:
         missions, cells = before[:, IMAGE + 1 :], np.stack(np.divmod(kind, len(COLORS)), axis=1)[:, None]
-        found = np.zeros(len(event), dtype=np.int64)
+        relation = np.zeros(len(event), dtype=np.int64)
         for thing, rows in _objects(missions):
-            of = missions[rows]
-            fits = named(of, thing, cells[rows])[:, 0]
+            mission = missions[rows]
+            fits = named(mission, thing, cells[rows])[:, 0]
             clause, at = divmod(thing.start - 1, CLAUSE)
             if at == FIRST:
-                verb, done = _ASKS_FOR[of[:, thing.start - FIRST]], _DOES[event[rows]]
+                verb, done = _ASKS_FOR[mission[:, thing.start - FIRST]], _DOES[event[rows]]
                 asked = (verb == done) | ((verb == PUT) & (done == PICK))
-                when = _WHEN[of[:, 0], clause * HALF // CLAUSES]
+                when = _WHEN[mission[:, 0], clause * HALF // CLAUSES]
                 fits = np.where(asked & (fits == Relation.NAMED), when, fits)
-            found[rows] = np.maximum(found[rows], fits)
-        return found
+            relation[rows] = np.maximum(relation[rows], fits)
+        return relation
 
     def events(self) -> Iterable[int]:
         yield from super().events()
@@ -295,7 +295,7 @@ class MissionAdapter(MiniGridAdapter):
         return super()._possible(verb) and self._goes_on(verb, Relation.NONE)
 
     def _goes_on(self, verb: int, relation: Relation) -> bool:
-        """Whether an episode may go on after an event with this relation to a mission of one clause."""
+        """Whether an episode may continue after an event with this relation to a mission of one clause."""
         if self._varied:
             return True
         if verb not in (GO_TO, CLOSER) and not super()._possible(verb):
@@ -319,10 +319,10 @@ def _keep_nearest(kept: IntArray, rows: IntArray, cells: Array, which: BoolArray
     """
     far = np.where(which, _FAR, _NOTHING)
     nearest = far.argmin(axis=1)
-    found = np.arange(len(rows)), nearest
-    nearer = far[found] < kept[rows, 0]
-    kept[rows[nearer], 0] = far[found][nearer]
-    kept[rows[nearer], 1:] = cells[found][nearer, :2]
+    nearest_cell = np.arange(len(rows)), nearest
+    nearer = far[nearest_cell] < kept[rows, 0]
+    kept[rows[nearer], 0] = far[nearest_cell][nearer]
+    kept[rows[nearer], 1:] = cells[nearest_cell][nearer, :2]
 
 
 _X, _Y = (place.reshape(-1) for place in np.indices((VIEW, VIEW)))

@@ -17,16 +17,16 @@ _HIGHEST = np.array([max(bits.bit_length() - 1, 0) for bits in range(_BITS + 1)]
 
 def first_sight(before: Array, after: Array) -> Array:
     """Return (N, 2) object and colour that came into view, zeros where none did, from packed observations."""
-    found = np.zeros((len(after), 2), dtype=np.uint8)
+    sights = np.zeros((len(after), 2), dtype=np.uint8)
     in_view = _in_view(before)
     seen = _HIGHEST[_in_view_next(before, in_view, after) & ~in_view & _BITS]
     rows = np.flatnonzero(seen)
     thing = seen[rows]
     cells = after[rows, :IMAGE].reshape(len(rows), VIEW * VIEW, 3)
     where = (cells[..., 0] == thing[:, None]).argmax(axis=1)
-    found[rows, 0] = thing
-    found[rows, 1] = cells[np.arange(len(rows)), where, 1]
-    return found
+    sights[rows, 0] = thing
+    sights[rows, 1] = cells[np.arange(len(rows)), where, 1]
+    return sights
 
 
 def _in_view(observation: Array) -> Array:

@@ -45,8 +45,8 @@ class Views:
         """Whether this class computes an environment's views: 7x7, with none of MiniGrid's methods overridden."""
         from minigrid.minigrid_env import MiniGridEnv
 
-        own = ("gen_obs", "gen_obs_grid", "get_view_exts")
-        return env.agent_view_size == VIEW and all(getattr(type(env), a) is getattr(MiniGridEnv, a) for a in own)
+        replaced = ("gen_obs", "gen_obs_grid", "get_view_exts")
+        return env.agent_view_size == VIEW and all(getattr(type(env), a) is getattr(MiniGridEnv, a) for a in replaced)
 
     def gen_obs(self) -> dict[str, Any]:
         """Return the view of the state that the environment is in.

@@ -68,18 +68,18 @@ def _dialogue(event: int) -> tuple[list[int], bool]:
 
 def _dialogue_text(acts: list[int], accepted: bool) -> str:
     """Write out a dialogue, with its outcome if it has ended."""
-    said = [f"Your partner proposes that you get {OFFERS[0].yours}."]
+    sentences = [f"Your partner proposes that you get {OFFERS[0].yours}."]
     for turn, act in enumerate(acts):
         if act == AGREE:
-            said.append("You agree.")
+            sentences.append("You agree.")
             continue
         agreed = accepted and turn + 1 == len(acts)
-        said.append(f"You propose that you get {PROPOSALS[act - 1].yours}.")
-        said.append("Your partner agrees." if agreed else "Your partner refuses.")
+        sentences.append(f"You propose that you get {PROPOSALS[act - 1].yours}.")
+        sentences.append("Your partner agrees." if agreed else "Your partner refuses.")
         if not agreed and turn + 1 < TURNS:
-            said.append(f"Your partner proposes that you get {OFFERS[turn + 1].yours}.")
+            sentences.append(f"Your partner proposes that you get {OFFERS[turn + 1].yours}.")
     if has_ended(acts, accepted):
-        own, partner = points(acts, accepted)
+        mine, partner = points(acts, accepted)
         deal = accepted or acts[-1] == AGREE
-        said.append(f"Deal: you get {own} points, your partner gets {partner}." if deal else "There is no deal.")
-    return " ".join(said)
+        sentences.append(f"Deal: you get {mine} points, your partner gets {partner}." if deal else "There is no deal.")
+    return " ".join(sentences)

@@ -105,11 +105,11 @@ class NetHackAdapter(EnvAdapter):
     _crop = 9
 
     def inspect(self, env: Any) -> None:
-        made = env.unwrapped
-        assert isinstance(made, NetHack)
-        one = made.games.games[0]
-        self._task, self._status_in_words = one.task, made.status_in_words
-        self._crop = made.games.crop
+        nethack = env.unwrapped
+        assert isinstance(nethack, NetHack)
+        one = nethack.games.games[0]
+        self._task, self._status_in_words = one.task, nethack.status_in_words
+        self._crop = nethack.games.crop
         self.goal = _GOALS[self._task]
         self.action_names = game.action_names()
 
@@ -128,10 +128,10 @@ class NetHackAdapter(EnvAdapter):
         status = (np.sign(status) * np.log1p(np.abs(status)) / 4).astype(np.float32)
         message = observation[:, -MESSAGE:].astype(np.int64)
         pairs = (message[:, :-1] * 31 + message[:, 1:]) % WORDS
-        said = np.zeros((len(observation), WORDS), dtype=np.float32)
+        words = np.zeros((len(observation), WORDS), dtype=np.float32)
         rows, places = np.nonzero(message[:, 1:])
-        np.add.at(said, (rows, pairs[rows, places]), 0.1)
-        return np.concatenate([seen, at.astype(np.float32), status, said], axis=1)
+        np.add.at(words, (rows, pairs[rows, places]), 0.1)
+        return np.concatenate([seen, at.astype(np.float32), status, words], axis=1)
 
     def encode(self, transitions: Transitions) -> IntArray:
         events = np.empty(len(transitions), dtype=np.int64)
@@ -151,10 +151,10 @@ class NetHackAdapter(EnvAdapter):
         return events
 
     def _caption(self, row: Array) -> str:
-        said = _said(row)
+        message = _message_of(row)
         if self._status_in_words and row[game.MOST_HEALTH] > 0:  # it is 0 once the game is over
-            said = f"{said} {self._status(row)}".strip()
-        return said
+            message = f"{message} {self._status(row)}".strip()
+        return message
 
     @staticmethod
     def _status(row: Array) -> str:
@@ -166,8 +166,8 @@ class NetHackAdapter(EnvAdapter):
     def describe_observation(self, observation: Any) -> str:
         row, side = np.asarray(observation), self._crop
         drawn = glyphs.symbols()[row[: side**2]].reshape(side, side)
-        said = _said(row)
-        lines = [self._status(row[side**2 :]), *([f"The game says: {said}"] if said else [])]
+        message = _message_of(row)
+        lines = [self._status(row[side**2 :]), *([f"The game says: {message}"] if message else [])]
         return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])
 
     def further_measures(self, transitions: Transitions) -> Mapping[str, FloatArray]:
@@ -187,5 +187,5 @@ class NetHackAdapter(EnvAdapter):
         return last.info["target"] > 0 if self._task in REACHED else None  # the return has penalties, too
 
 
-def _said(row: Array) -> str:
+def _message_of(row: Array) -> str:
     return collapse([_SPACES.sub(" ", line).strip() for line in said_in(row)])

@@ -30,12 +30,12 @@ class Numbers:
         """Return the numbers of packed observations (N, D), one list per row; whole numbers are ints."""
         values = self.adapter.feature_values(observation)
         features = self.adapter.observation_features
-        whole = [feature.whole for feature in features] or [values.dtype.kind in "iub"] * values.shape[1]
-        if all(whole):
+        are_integers = [feature.whole for feature in features] or [values.dtype.kind in "iub"] * values.shape[1]
+        if all(are_integers):
             return values.astype(np.int64).tolist()
         columns = [
             column.astype(np.int64).tolist() if is_whole else column.tolist()
-            for column, is_whole in zip(values.T, whole, strict=True)
+            for column, is_whole in zip(values.T, are_integers, strict=True)
         ]
         return [list(row) for row in zip(*columns, strict=True)]
 

@@ -104,8 +104,8 @@ class MatrixGameAdapter(ObjectiveAdapter):
 
     def describe(self, event: int) -> str:
         first, second = (self._game.moves[move] for move in divmod(event, 2))
-        own = self._game.payoffs[event]
-        return f"Player 1 {first} and gets {own[0]}; player 2 {second} and gets {own[1]}."
+        payoff = self._game.payoffs[event]
+        return f"Player 1 {first} and gets {payoff[0]}; player 2 {second} and gets {payoff[1]}."
 
     def events(self) -> Iterable[int]:
         return range(len(self._game.payoffs))

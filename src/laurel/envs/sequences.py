@@ -49,30 +49,30 @@ class Sequences:
 
     def number(self, moves: Sequence[int]) -> int:
         """Return the number of a list."""
-        found = 0
+        rank = 0
         for move in moves:
-            found = found * self.n_moves + move
-        return self._first(len(moves)) + found
+            rank = rank * self.n_moves + move
+        return self._first(len(moves)) + rank
 
     def moves(self, number: int) -> tuple[int, ...]:
         """Return the list with a number."""
         length = next(length for length in range(1, self.longest + 1) if number < self._first(length + 1))
-        rest, found = number - self._first(length), []
+        rest, reversed_moves = number - self._first(length), []
         for _ in range(length):
             rest, move = divmod(rest, self.n_moves)
-            found.append(move)
-        return tuple(reversed(found))
+            reversed_moves.append(move)
+        return tuple(reversed(reversed_moves))
 
     def table(self, numbers: IntArray) -> IntArray:
         """Return the lists with numbers (N,) as rows (N, L), padded with -1."""
-        found = np.full((len(numbers), self.longest), -1, dtype=np.int64)
+        moves = np.full((len(numbers), self.longest), -1, dtype=np.int64)
         first = np.array([self._first(length) for length in range(1, self.longest + 2)])
         lengths = np.searchsorted(first, numbers, side="right")
         rest = numbers - first[lengths - 1]
         for place in range(self.longest):
             power = self.n_moves ** np.maximum(lengths - 1 - place, 0)
-            found[:, place] = np.where(place < lengths, rest // power % self.n_moves, -1)
-        return found
+            moves[:, place] = np.where(place < lengths, rest // power % self.n_moves, -1)
+        return moves
 
     def draw(self, n: int, rng: np.random.Generator) -> IntArray:
         """Draw numbers (n,): first a length, then a list of that length, both uniformly."""

@@ -30,8 +30,8 @@ class TasksAdapter(EnvAdapter):
         from laurel.envs import words_of
 
         tasks = kwargs.get("tasks")
-        own = super().described_by(kwargs)
-        return f"{own} of {words_of(str(tasks[0]), {})}" if isinstance(tasks, list | tuple) and tasks else own
+        version = super().described_by(kwargs)
+        return f"{version} of {words_of(str(tasks[0]), {})}" if isinstance(tasks, list | tuple) and tasks else version
 
     def inspect(self, env: Any) -> None:
         game = env.unwrapped
@@ -62,25 +62,25 @@ class TasksAdapter(EnvAdapter):
 
     def encode(self, transitions: Transitions) -> IntArray:
         events = np.zeros(len(transitions), dtype=np.int64)
-        for number, rows, own in _by_task(transitions):
-            events[rows] = self.members[number].encode(own) * len(self.members) + number
+        for number, rows, steps in _by_task(transitions):
+            events[rows] = self.members[number].encode(steps) * len(self.members) + number
         return events
 
     def describe(self, event: int) -> str:
-        own, number = divmod(event, len(self.members))
-        return self.members[number].describe(own)
+        event_of_task, number = divmod(event, len(self.members))
+        return self.members[number].describe(event_of_task)
 
     def events(self) -> Iterable[int]:
         for number, member in enumerate(self.members):
-            yield from (own * len(self.members) + number for own in member.events())
+            yield from (event * len(self.members) + number for event in member.events())
 
     def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray | None:
         solved = np.zeros(len(last), dtype=np.bool_)
-        for number, rows, own in _by_task(last):
-            found = self.members[number].succeeded(returns[rows], own)
-            if found is None:
+        for number, rows, steps in _by_task(last):
+            solved_here = self.members[number].succeeded(returns[rows], steps)
+            if solved_here is None:
                 return None
-            solved[rows] = found
+            solved[rows] = solved_here
         return solved
 
     def says_success(self, caption: str) -> bool:

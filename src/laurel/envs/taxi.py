@@ -188,17 +188,17 @@ def _steps_to_stands() -> IntArray:
 
 def _moves() -> list[tuple[int, int]]:
     """Return the possible outcomes of a move (closer, farther, blocked), each with the steps left after it."""
-    found = set()
+    moves = set()
     for square, steps in enumerate(_STEPS):
         near = [row * SIZE + column for row, column in _neighbours(*divmod(square, SIZE))]
-        found |= {
+        moves |= {
             (CLOSER if _STEPS[to, stand] < steps[stand] else FARTHER, int(_STEPS[to, stand]))
             for to in near
             for stand in range(len(STANDS))
         }
         if len(near) < len(ACTIONS):
-            found |= {(BLOCKED, int(count)) for count in steps}
-    return sorted(found)
+            moves |= {(BLOCKED, int(count)) for count in steps}
+    return sorted(moves)
 
 
 def _neighbours(row: int, column: int) -> list[tuple[int, int]]:

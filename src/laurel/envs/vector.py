@@ -241,13 +241,13 @@ def _choose_envpool(env: EnvParams, adapter: EnvAdapter) -> str | None:
         return None
     unfaithful = next((why for pattern, why in _UNFAITHFUL.items() if fnmatch(env_id, pattern)), None)
     installed = importlib.util.find_spec("envpool") is not None
-    found = _envpool_id(env_id) if installed and is_original(env) else None
-    if env.backend == "envpool" and (unfaithful or found is None or env.kwargs):
-        why = "is not installed" if not installed else "does not have it" if found is None else "takes no env.kwargs"
+    known_id = _envpool_id(env_id) if installed and is_original(env) else None
+    if env.backend == "envpool" and (unfaithful or known_id is None or env.kwargs):
+        why = "is not installed" if not installed else "does not have it" if known_id is None else "takes no env.kwargs"
         raise EnvError(
             f'env.backend is "envpool" for {env.id}, but EnvPool {unfaithful or why}. Use "auto" or "gymnasium".'
         )
-    return None if unfaithful else found
+    return None if unfaithful else known_id
 
 
 @cache
@@ -286,17 +286,17 @@ def _envpool(env: EnvParams, env_id: str, adapter: EnvAdapter, n_envs: int, seed
 def _gymnasium(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> VectorEnv:
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-    own = _own_vector(env, adapter)
+    vector_class = _own_vector(env, adapter)
     envs: Any = None
-    if own is not None:
+    if vector_class is not None:
         try:
-            envs = own(num_envs=n_envs, **env.kwargs)
+            envs = vector_class(num_envs=n_envs, **env.kwargs)
         except LaurelError:
             raise
         except NOT_OURS as error:
-            given = f" with {env.kwargs}" if env.kwargs else ""
+            with_kwargs = f" with {env.kwargs}" if env.kwargs else ""
             raise EnvError(
-                f"{adapter.env_id}: its vector environment cannot be made{given}: {in_a_line(error)}. "
+                f"{adapter.env_id}: its vector environment cannot be made{with_kwargs}: {in_a_line(error)}. "
                 "--debug shows where."
             ) from error
     pack: Callable[[Any], Array] = adapter.pack
@@ -318,7 +318,7 @@ def _gymnasium(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> V
         reset=lambda: envs.reset(seed=next(seeds, None))[0],
         pack=pack,
         singles=singles,
-        form=envs if own else None,
+        form=envs if vector_class else None,
     )
 
 

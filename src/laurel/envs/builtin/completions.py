@@ -73,12 +73,12 @@ def whole_text(prompt: str, completion: str) -> str:
 
 
 class Completions(gym.Env[ByteArray, FloatArray]):
-    """One prompt an episode.
+    """One prompt per episode.
 
     Args:
         prompts: the name of a list, or prompts themselves.
         part: "train" leaves out about a quarter of the prompts, by a checksum; "fresh" has only those; "all" has all.
-        goal: what a good text reads like.
+        goal: description of a good text.
         anti_goal: what a bad one reads like.
         encoder: a sentence encoder as in `annotate.embedding.model`.
         length: bytes of a completion at most.

@@ -81,8 +81,8 @@ class GridWorld(gym.Env[np.int64, np.int64]):
             raise EnvError("GridWorld: both squares and size make the map. Leave one of them out.")
         if actions not in ("moves", "sequence"):
             raise EnvError(f'GridWorld: actions is {actions!r}, but must be "moves" or "sequence".')
-        own = _open(size, tuple(goal)) if size is not None else RUSSELL_NORVIG if squares is None else squares
-        self.squares = _checked(own)
+        layout = _open(size, tuple(goal)) if size is not None else RUSSELL_NORVIG if squares is None else squares
+        self.squares = _checked(layout)
         if not 0 <= slip <= 1:
             raise EnvError(f"GridWorld: slip is {slip}; a probability is from 0 to 1.")
         self.render_mode = render_mode
@@ -132,10 +132,10 @@ class GridWorld(gym.Env[np.int64, np.int64]):
         """Return the fewest moves (S,) from each state to a goal without slips; -1 if there is no path."""
         straight = np.array([[outcomes[0][1] for outcomes in moves.values()] for moves in self.outcomes.values()])
         goals = np.repeat(np.array(list("".join(self.squares))) == GOAL, self.headings)
-        found = np.where(goals, 0, -1)
-        for moves in range(1, len(found)):
-            found[(found < 0) & (found[straight] == moves - 1).any(axis=1)] = moves
-        return found
+        distance = np.where(goals, 0, -1)
+        for moves in range(1, len(distance)):
+            distance[(distance < 0) & (distance[straight] == moves - 1).any(axis=1)] = moves
+        return distance
 
     def render(self) -> str | None:
         if self.render_mode is None:

@@ -50,16 +50,16 @@ CONCEPTS: Mapping[str, str] = MappingProxyType(
 
 def is_right(concept: str, payoffs: tuple[Payoff, ...], outcome: int) -> bool:
     """Whether a concept selects an outcome."""
-    own = payoffs[outcome]
+    payoff = payoffs[outcome]
     match concept:
         case "total_welfare":
-            return sum(own) == max(map(sum, payoffs))
+            return sum(payoff) == max(map(sum, payoffs))
         case "equality":
-            return own[0] == own[1]
+            return payoff[0] == payoff[1]
         case "rawls":
-            return min(own) == max(map(min, payoffs))
+            return min(payoff) == max(map(min, payoffs))
         case _:
-            return not any(other != own and other[0] >= own[0] and other[1] >= own[1] for other in payoffs)
+            return not any(other != payoff and other[0] >= payoff[0] and other[1] >= payoff[1] for other in payoffs)
 
 
 class MatrixGame(gym.Env[np.int64, np.int64]):

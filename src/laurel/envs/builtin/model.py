@@ -41,12 +41,12 @@ class Model:
     def reachable(self) -> BoolArray:
         """Return which states (S,) an episode can reach."""
         leads: BoolArray = self.transitions.max(axis=1) > 0
-        found: BoolArray = self.start > 0
+        reached: BoolArray = self.start > 0
         while True:
-            wider = found | leads[found].any(axis=0)
-            if (wider == found).all():
-                return found
-            found = wider
+            wider = reached | leads[reached].any(axis=0)
+            if (wider == reached).all():
+                return reached
+            reached = wider
 
 
 class Table(NamedTuple):
@@ -62,17 +62,17 @@ class Table(NamedTuple):
         the episode.
         """
         met = set(np.flatnonzero(np.asarray(self.start)).tolist())
-        waiting, found = list(met), dict[tuple[int, int, int, float, bool], None]()
+        waiting, transitions = list(met), dict[tuple[int, int, int, float, bool], None]()
         while waiting:
             state = waiting.pop()
             for action, outcomes in self.outcomes[state].items():
                 for probability, after, reward, terminated in outcomes:
                     if probability > 0:
-                        found[state, action, int(after), float(reward), bool(terminated)] = None
+                        transitions[state, action, int(after), float(reward), bool(terminated)] = None
                         if not terminated and int(after) not in met:
                             met.add(int(after))
                             waiting.append(int(after))
-        states, actions, nexts, rewards, ends = (np.array(column) for column in zip(*found, strict=True))
+        states, actions, nexts, rewards, ends = (np.array(column) for column in zip(*transitions, strict=True))
         return states, actions, nexts, rewards, ends
 
 
@@ -91,7 +91,7 @@ def _table(bare: gym.Env[Any, Any]) -> Table | None:
 
 
 def _has_random_map(bare: gym.Env[Any, Any]) -> bool:
-    """Whether each instance draws a frozen lake of its own."""
+    """Whether each instance draws its own frozen lake."""
     options = bare.spec.kwargs if bare.spec else {}
     return options.get("desc") is None and options.get("map_name", "4x4") is None
 

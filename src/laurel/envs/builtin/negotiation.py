@@ -73,16 +73,16 @@ def points(acts: Sequence[int], accepted: bool) -> tuple[int, int]:
 def shows(style: str, acts: Sequence[int], accepted: bool) -> bool:
     """Whether a finished dialogue shows a style."""
     proposed = [act for act in acts if act != AGREE]
-    own, partner = points(acts, accepted)
+    mine, partner = points(acts, accepted)
     match style:
         case "versatile":
             return len(proposed) > 1 and len({*proposed}) == len(proposed)
         case "stubborn":
             return len(proposed) > 1 and len({*proposed}) == 1
         case "competitive":
-            return own > partner
+            return mine > partner
         case "pushover":
-            return own < partner
+            return mine < partner
         case _:
             raise ValueError(f"unknown style: {style}")
 

@@ -93,15 +93,15 @@ class Games:
         """
         staircase, ladder = down()
         shown = ((self._maps == staircase) | (self._maps == ladder)).tobytes()  # searched faster than with NumPy
-        found = [0 if on_them else -1 for on_them in self._internal[:, ON_STAIRS_DOWN].tolist()]
+        distances = [0 if on_them else -1 for on_them in self._internal[:, ON_STAIRS_DOWN].tolist()]
         place = shown.find(1)
         while place >= 0:
             game, square = divmod(place, self._maps.shape[1])
             y, x = divmod(square, SHAPE[1])
             away = max(abs(y - self._y.item(game)), abs(x - self._x.item(game)))
-            found[game] = away if found[game] < 0 else min(away, found[game])
+            distances[game] = away if distances[game] < 0 else min(away, distances[game])
             place = shown.find(1, place + 1)
-        return np.array(found)
+        return np.array(distances)
 
     def info(self) -> dict[str, IntArray]:
         """Return the `info` of the last step, (N,) each."""

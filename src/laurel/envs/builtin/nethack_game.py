@@ -144,8 +144,8 @@ class Game:
         if task not in TASKS:
             raise EnvError(f"NetHack: {no_such('task', task, TASKS)}.")
         optional = {"level": level, "games": games, "penalty_step": penalty_step, "level_file": level_file}
-        given = {name: value for name, value in optional.items() if value is not None}
-        check_types({"character": character, "crop": crop, "pays": pays, "ends": ends, **given})
+        present = {name: value for name, value in optional.items() if value is not None}
+        check_types({"character": character, "crop": crop, "pays": pays, "ends": ends, **present})
         if level is not None and (task not in _LEVELS or level < 2):
             raise EnvError(
                 f"NetHack: level is {level}; it must be at least 2, and only the tasks {' and '.join(_LEVELS)} have "
@@ -256,7 +256,7 @@ class Game:
 
     def _answer(self, key: int) -> int:
         """Return the key to press for an action's key, which differs when the game asks what to eat."""
-        asked = _WHAT_TO_EAT.match(self._said()) if self._internal.item(_WAITS_FOR_ANSWER) else None
+        asked = _WHAT_TO_EAT.match(self._last_message()) if self._internal.item(_WAITS_FOR_ANSWER) else None
         if asked is None:
             return key
         return asked[1][0] if asked[1] and key == ord("y") else _SPACE
@@ -272,15 +272,15 @@ class Game:
         internal = self._internal
         while not self._over():
             if internal.item(_WAITS_FOR_SPACE):
-                lines.append(self._said())
+                lines.append(self._last_message())
                 self._play(_SPACE)
                 continue
             if internal.item(_WAITS_FOR_TEXT):
-                lines.append(self._said())
+                lines.append(self._last_message())
                 self._play(_ESCAPE)
                 continue
             if internal.item(_WAITS_FOR_ANSWER):
-                asked = self._said()
+                asked = self._last_message()
                 if not any(word in asked for word in _ANSWERED):
                     lines.append(asked)
                     self._play(_ESCAPE)
@@ -288,15 +288,15 @@ class Game:
             return False
         return True
 
-    def _said(self) -> bytes:
+    def _last_message(self) -> bytes:
         return self._message.tobytes().partition(b"\0")[0]
 
     def _keep(self, lines: list[bytes]) -> None:
         """Write the dismissed lines into the observation; if too long, the last ones."""
         self._lines = lines
-        said = [line for line in lines if line]
-        while len(text := b"\n".join(said)) > DISMISSED:
-            said = said[1:]
+        texts = [line for line in lines if line]
+        while len(text := b"\n".join(texts)) > DISMISSED:
+            texts = texts[1:]
         self._earlier[:] = np.frombuffer(text.ljust(DISMISSED, b"\0"), np.uint8)
 
     @property
@@ -308,8 +308,8 @@ class Game:
         if self.task == "staircase":
             return self.on_stairs_down
         if self.task == "descend":
-            said = any(_DESCENT in line for line in (*self._lines, self._said()))
-            return said and self._status.item(self._api.NLE_BL_DLEVEL) == self.level
+            descended = any(_DESCENT in line for line in (*self._lines, self._last_message()))
+            return descended and self._status.item(self._api.NLE_BL_DLEVEL) == self.level
         if self.task == "level":
             return bool(self._status.item(DEPTH) >= self.level)
         if self.task == "oracle_sober" and self._status.item(CONDITION) & self._api.BL_MASK_HALLU:
@@ -376,7 +376,7 @@ def arrays(number: int, memory: mmap | None = None) -> Seen:
 
 def views(seen: Seen) -> list[Seen]:
     """Return the arrays that each of N games writes into."""
-    return [{name: of[i] for name, of in seen.items()} for i in range(len(seen[SAID]))]
+    return [{name: values[i] for name, values in seen.items()} for i in range(len(seen[SAID]))]
 
 
 def _layout(number: int) -> np.dtype[np.void]:
@@ -387,4 +387,4 @@ def _layout(number: int) -> np.dtype[np.void]:
         (MAPS, np.int16, (number, SHAPE[0] * SHAPE[1] + 1)),
         (TARGET, np.int64, (number, 1)),
     ]
-    return np.dtype([*(one for one in fields if one[0] not in ("message", "glyphs")), *own], align=True)
+    return np.dtype([*(field for field in fields if field[0] not in ("message", "glyphs")), *own], align=True)

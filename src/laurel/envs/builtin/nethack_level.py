@@ -82,5 +82,5 @@ def _call(folder: Path, file: str, *command: object) -> None:
         [str(part) for part in command], cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
     )
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise EnvError(f"{file}: NetHack's {Path(str(command[0])).name} refuses it ({said[:300]}).")
+        output = " ".join((done.stderr or done.stdout).split())
+        raise EnvError(f"{file}: NetHack's {Path(str(command[0])).name} refuses it ({output[:300]}).")

@@ -108,8 +108,8 @@ class Divided:
             self._processes = [GamesProcess(file, number, range(part[0], part[-1] + 1), options) for part in rest]
         for process in self._processes:
             process.answer()
-        others = [OtherGame(place, one) for one in self._processes for place in one.places]
-        self.games: list[Game | OtherGame] = [*self.here, *others]
+        elsewhere = [OtherGame(place, one) for one in self._processes for place in one.places]
+        self.games: list[Game | OtherGame] = [*self.here, *elsewhere]
 
     def step(self, actions: Sequence[int | None]) -> list[tuple[float, bool]]:
         """Take actions (N,) where there are any; return what each paid, and whether the game or the task ended."""
