@@ -35,12 +35,12 @@ def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
     Raises:
         DataError: a file of an agent's own reward is damaged.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_arm: dict[str, list[dict[str, Any]]] = {}
     for arm, _, place in agents:
         for folder in sorted((place / OWN).glob("*")) if place else ():
             config, labels, rows = read_json(folder / CONFIG), read_labels(folder), read_rows(folder)
             lags = [row["step"] - row["asked"] for row in labels]
-            found.setdefault(arm.name, []).append(
+            by_arm.setdefault(arm.name, []).append(
                 {
                     "judge": config.get("judge", "labels of another run"),
                     "simulated": bool(config.get("simulated")),
@@ -55,14 +55,14 @@ def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
                     **{name: _share(config.get("quality", {}), name) for name in _SHARES},
                 }
             )
-    return {name: _together(accounts) for name, accounts in found.items()}
+    return {name: _together(accounts) for name, accounts in by_arm.items()}
 
 
 def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the means over agents, and the number of distinct questions about which they have labels."""
 
     def mean(key: str) -> float | None:
-        known = [one[key] for one in accounts if one[key] is not None]
+        known = [account[key] for account in accounts if account[key] is not None]
         return sum(known) / len(known) if known else None
 
     warned = Counter(warning for one in accounts for warning in one["warnings"])
@@ -82,9 +82,9 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
     for name, account in accounts.items():
         if account["simulated"]:
             out.notes.append(simulated_labels_of(name, account["judge"]))
-        for one in account["warnings"]:
+        for issue in account["warnings"]:
             out.notes.append(
-                f"{counted(one['agents'], 'agent')} of the arm {name}, annotated during training: {one['warning']}"
+                f"{counted(issue['agents'], 'agent')} of the arm {name}, annotated during training: {issue['warning']}"
             )
         if account["late_agents"]:
             late = counted(account["late_agents"], "agent")
@@ -98,7 +98,7 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
 
 def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict[str, Any]]:
     """Return the usage of each arm whose actor asks a language model, and add notes on it."""
-    found: dict[str, dict[str, Any]] = {}
+    by_arm: dict[str, dict[str, Any]] = {}
     for arm, seed, _ in agents:
         table = tables / f"{arm.name}-{seed}.parquet"
         file, of_stopped = account_of(table), usage_note(table).read()
@@ -108,11 +108,11 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
         out.usage = added(out.usage, of_all([resumed_usage(of_stopped, by_asker([account, *scoring]))]))
         account.pop(ASKER, None)
         if account:  # else only the reward that scores episodes asks
-            sums = found.setdefault(arm.name, {})
+            sums = by_arm.setdefault(arm.name, {})
             for key, value in account.items():
                 number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
                 sums[key] = sums.get(key, 0) + value if number else value
-    for name, sums in found.items():
+    for name, sums in by_arm.items():
         answers = sums.get("answers", sums["states"])  # actors that sample again give several answers per state
         sums["parse_rate"] = 1 - sums["unread"] / max(answers, 1)
         once = answers == sums["states"]
@@ -137,4 +137,4 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
         "parse_rate",
         "tokens_per_answer",
     )  # a repeated run with a full store gives the same
-    return {name: {key: sums[key] for key in kept if key in sums} for name, sums in found.items()}
+    return {name: {key: sums[key] for key in kept if key in sums} for name, sums in by_arm.items()}

@@ -81,21 +81,27 @@ def run(
             write_unlabelled(seed, annotate, out, others=len(judges) > 0)
         budget = Budget(annotate.budget.share(*shard) if shard else annotate.budget)
         meter, notes = Meter(out), dict[LabelSet, list[str]]()
-        for one in label_sets(annotate, judges):
-            own, place = annotate.of_judge(one.judge), one.place(out.path)
-            described_here = {**used, "annotate": dumped({"annotate": own})["annotate"], "label_set": one.number}
+        for label_set in label_sets(annotate, judges):
+            of_judge, place = annotate.of_judge(label_set.judge), label_set.place(out.path)
+            described_here = {
+                **used,
+                "annotate": dumped({"annotate": of_judge})["annotate"],
+                "label_set": label_set.number,
+            }
             place.parent.mkdir(exist_ok=True)
             with (
                 nullcontext(out)
                 if place == out.path
                 else output_directory(place, stage=STAGE, params=described_here, inputs=sources) as part
             ):
-                labelling = PairLabelling(seed, one.number, own, adapter, captions, shard)
+                labelling = PairLabelling(seed, label_set.number, of_judge, adapter, captions, shard)
                 meter.begin(part)
                 refusals = labelling.run(budget, part, meter)
-            notes[one] = list(part.notes)
+            notes[label_set] = list(part.notes)
             if part is not out:
-                refusals = [f"{title(one.judge, [one.number], annotate)}: {refusal}" for refusal in refusals]
+                refusals = [
+                    f"{title(label_set.judge, [label_set.number], annotate)}: {refusal}" for refusal in refusals
+                ]
             if refusals:
                 break
         out.notes += titled(notes, annotate)

@@ -100,9 +100,9 @@ class _Collector:
         policies_seed = derive_seed(run_seed, "collect", "policies", *which)
         adapter = adapter_for(env)
         behaviour = Behaviour(params.policies, adapter, params.n_envs, policies_seed)
-        whole, rest = divmod(params.steps, params.parts)
+        each, rest = divmod(params.steps, params.parts)
         seed = derive_seed(run_seed, "collect", "envs", *which)
-        return _Collector(env, params, adapter, behaviour, seed, whole + (part < rest))
+        return _Collector(env, params, adapter, behaviour, seed, each + (part < rest))
 
     def collect(self, path: Path, advance: Callable[[int], None]) -> dict[str, int]:
         """Write shards into a directory; return their counts."""

@@ -111,8 +111,8 @@ def estimated(params: Params, captions: Path, grid: Path, gold: Path | None = No
     read_inputs(params.dump("env", "caption"), {"captions": captions})
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
     subject, source = known_answers(params, captions, adapter, wanted.pairs, gold)
-    found = forecast(cells, adapter, subject.questions, params.annotate.budget)
-    return "\n".join([f"{about(subject, source)}\n", in_table(found), NOTHING]) + "\n"
+    expected = forecast(cells, adapter, subject.questions, params.annotate.budget)
+    return "\n".join([f"{about(subject, source)}\n", in_table(expected), NOTHING]) + "\n"
 
 
 def known_answers(
@@ -127,7 +127,7 @@ def known_answers(
     if not gold.exists():
         raise DataError(f"{gold}: no such file. Label some pairs with `laurel annotate review`, or leave out --gold.")
     labels = GoldFile(gold, task_of(params.annotate, adapter))
-    uncertain = sum(one.chosen == "uncertain" and one.answer is not None for one in labels.labels.values())
+    uncertain = sum(label.chosen == "uncertain" and label.answer is not None for label in labels.labels.values())
     apart = f" (without {uncertain} of pairs that were chosen as uncertain)" if uncertain else ""
     subject = by_gold(adapter, labels, n, np.random.default_rng(seed), representative=True)
     return subject, f"the gold labels in {gold}{apart}"

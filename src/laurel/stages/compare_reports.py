@@ -56,26 +56,26 @@ class Report:
     curves: pd.DataFrame
 
     @classmethod
-    def read(cls, given: Path) -> Report:
+    def read(cls, folder: Path) -> Report:
         """Read a report, or that of a project.
 
         Raises:
             DataError: it is missing, damaged or of another version.
         """
-        project = given / STAGE["evaluate"].output
-        path = project if project.is_dir() else given
+        project = folder / STAGE["evaluate"].output
+        path = project if project.is_dir() else folder
         manifest = checked_manifest(path, "evaluate")
         metrics = read_metrics(path / METRICS)
         results = pd.read_parquet(path / RESULTS)
         # an arm may be called None or NA, which pandas reads as a missing value
         curves = pd.read_csv(path / CURVES, keep_default_na=False, na_values=[""])
-        return cls(str(given), path, manifest, metrics, results, curves)
+        return cls(str(folder), path, manifest, metrics, results, curves)
 
     @property
     def params(self) -> Mapping[str, Any]:
         """The parameters that the result depends on; `arms` is a mapping by name."""
-        found: Mapping[str, Any] = self.manifest["params"]
-        return found
+        params: Mapping[str, Any] = self.manifest["params"]
+        return params
 
 
 @dataclass(frozen=True)
@@ -92,25 +92,25 @@ class Comparison:
     @property
     def notes(self) -> list[str]:
         """Notes on the tables."""
-        found = [f"{stem}: {report.name}, {_judge(report)}." for stem, report in zip(STEMS, self.reports, strict=True)]
+        notes = [f"{stem}: {report.name}, {_judge(report)}." for stem, report in zip(STEMS, self.reports, strict=True)]
         test = f"exact permutation test between arms of the same name, with Holm's correction for {self.tests}"
         test += " tests" if self.tests > 1 else " test"
-        found.append(
+        notes.append(
             "Means over seeds, with 95% intervals. P(B higher): probability that a seed of B returns more than a seed "
             f"of A; p: {test if self.tests else 'none, since no arm has several seeds in both reports'}."
         )
-        found += _other_steps(*(report.metrics["arms"] for report in self.reports))
-        found += _own_files(*(report.manifest.get("own_files", {}) for report in self.reports))
+        notes += _other_steps(*(report.metrics["arms"] for report in self.reports))
+        notes += _own_files(*(report.manifest.get("own_files", {}) for report in self.reports))
         versions = {report.manifest["version"] for report in self.reports}
         if len(versions) > 1:
-            found.append(f"The reports are of different versions of Laurel: {' and '.join(sorted(versions))}.")
+            notes.append(f"The reports are of different versions of Laurel: {' and '.join(sorted(versions))}.")
         for stem, report in zip(STEMS, self.reports, strict=True):
             simulated = report.metrics.get("simulated", {})
-            found += [
+            notes += [
                 f"{stem}: the reward {name} is simulated: it was made by {who}." for name, who in simulated.items()
             ]
-            found += [f"{stem}: {note}" for note in on_simulated(report.manifest["notes"])]
-        return found
+            notes += [f"{stem}: {note}" for note in on_simulated(report.manifest["notes"])]
+        return notes
 
     def text(self) -> str:
         """Return it for a terminal."""
@@ -143,16 +143,16 @@ def compare(first: Path, second: Path) -> Comparison:
 
 def _check_comparable(a: Report, b: Report) -> None:
     before, after = flatten(a.params), flatten(b.params)
-    trained = [max((arm["env_steps"] for arm in one.metrics["arms"].values()), default=0) for one in (a, b)]
+    trained = [max((arm["env_steps"] for arm in report.metrics["arms"].values()), default=0) for report in (a, b)]
     longer = () if trained[0] == trained[1] else ((STEPS, "environment steps of each training run"),)
     for key, what in (*ALIKE, *longer):  # trainings end with a whole update, so other steps may be as long
         # flatten keeps an empty mapping, but writes others key by key
         values = [
-            {name.removeprefix(key): value for name, value in one.items() if f"{name}.".startswith(f"{key}.")}
-            for one in (before, after)
+            {name.removeprefix(key): value for name, value in report.items() if f"{name}.".startswith(f"{key}.")}
+            for report in (before, after)
         ]
         if values[0] != values[1] and not (key == "env.id" and _is_one_environment(before[key], after[key])):
-            shown = [", ".join(f"{key}{name}: {value}" for name, value in one.items()) for one in values]
+            shown = [", ".join(f"{key}{name}: {value}" for name, value in report.items()) for report in values]
             raise DataError(
                 f"{a.name} and {b.name}: cannot be compared, because they differ in the {what}: {shown[0]} in the "
                 f"first, {shown[1]} in the second. Compare runs of one environment and one number of steps."
@@ -212,12 +212,12 @@ def _tests(a: Report, b: Report, arm: str) -> dict[str, dict[str, Any]]:
 
 def _scores(report: Report, arm: str) -> dict[str, Any]:
     """Return measure -> the score of each seed of an arm (S,)."""
-    found = {}
+    by_measure = {}
     for measure, frame in (("return", seed_scores(report.results)), ("area", areas(report.curves))):
         values = frame.loc[frame["arm"] == arm, measure].to_numpy(dtype="float64")
         if len(values):
-            found[measure] = values
-    return found
+            by_measure[measure] = values
+    return by_measure
 
 
 def _other_steps(a: Arms, b: Arms) -> list[str]:

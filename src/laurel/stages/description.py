@@ -126,12 +126,12 @@ def missing_keys(params: Params) -> list[str]:
             ask(judge_asked(one.actor, one.options), f"the {one.what} of {name}")
     for judge, names in judges_of_curricula(params).items():
         ask(judge, f"the curriculum of {', '.join(names)}")
-    found: dict[str, list[str]] = {}
+    by_note: dict[str, list[str]] = {}
     for judge, whom in asks.items():
         for voter in params.annotate.of_judge(judge).voters:
             if note := kind_of(voter).missing_here():
-                found.setdefault(note, []).append(f"{judge} ({', '.join(whom)})")
-    return [f"The judge {', '.join(dict.fromkeys(judges))}: {note}" for note, judges in found.items()]
+                by_note.setdefault(note, []).append(f"{judge} ({', '.join(whom)})")
+    return [f"The judge {', '.join(dict.fromkeys(judges))}: {note}" for note, judges in by_note.items()]
 
 
 def _left_over(params: Params) -> list[str]:
@@ -164,8 +164,8 @@ def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
 
     arms = [arm for arm in params.arms if arm.actor not in (None, RANDOM)]
     trained = {name: arm.agent.settings for name, arm in params.resolved_arms.items() if arm.trained}
-    helpers = {name: own for name, settings in trained.items() if (own := settings.helper)}
-    planners = {name: own for name, settings in trained.items() if (own := settings.planner)}
+    helpers = {name: helper for name, settings in trained.items() if (helper := settings.helper)}
+    planners = {name: helper for name, settings in trained.items() if (helper := settings.planner)}
     if not arms and not helpers and not planners:
         return []
     view = initial_observations(params.env, adapter)

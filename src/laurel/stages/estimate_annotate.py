@@ -39,14 +39,14 @@ def run(params: Params, captions: Path) -> str:
     read_inputs(params.dump("seed", "env", "caption", "annotate"), {"captions": captions})
     segments, texts = read_segments(captions), read_vocabulary(captions).texts
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    judges = list(dict.fromkeys(one.judge for one in label_sets(params.annotate, params.judges)))
+    judges = list(dict.fromkeys(label_set.judge for label_set in label_sets(params.annotate, params.judges)))
     if not judges:
         return f"No arm has a reward learned from preferences, so nothing is asked about pairs.\n\n{NOTHING}\n"
     sets = params.annotate.feedback_seeds
     blocks = _Blocks(adapter)
     for judge in judges:
         asking = params.annotate.of_judge(judge)
-        known, notes = _known(params.seed, asking, adapter, texts, sets)
+        known, notes = _known_answer_questions(params.seed, asking, adapter, texts, sets)
         questions = [*known * sets, *_drawn(params.seed, asking, segments, sets)]
         if sets > 1:
             notes = [f"The figures are totals over all {sets} label sets.", *notes]
@@ -76,7 +76,7 @@ def _drawn(seed: int, asking: AnnotateParams, segments: Segments, sets: int) -> 
     return drawn
 
 
-def _known(
+def _known_answer_questions(
     seed: int, asking: AnnotateParams, adapter: EnvAdapter, captions: Sequence[str], sets: int
 ) -> tuple[list[Pair], list[str]]:
     """Return a label set's questions with known answers, and notes on the estimate."""
@@ -95,7 +95,7 @@ def _known(
         notes.append(f"{len(probe)} of the pairs{each} belong to the probe, which comes first and asks in both orders.")
     success, why_not = questions_about_success(seed, asking, adapter, captions)
     if success:
-        questions += [one.question for one in success]
+        questions += [question.question for question in success]
         notes.append(
             f"{len(success)} of the pairs{each}, judged first, compare success at the task with another outcome."
         )
@@ -116,29 +116,29 @@ class _Blocks:
         """Add a judge's voters; questions that an earlier one asks are answered by then."""
         members = len(asking.voters)
         for number, voter in enumerate(asking.voters):
-            of = f"member {number + 1} of {members}" if members > 1 else ""
-            heading = ", ".join(filter(None, [title, of]))
+            member = f"member {number + 1} of {members}" if members > 1 else ""
+            heading = ", ".join(filter(None, [title, member]))
             asked = self._asked.setdefault(voter.language_model.store, set())
             kind = kind_of(voter)
-            found = alone = kind.estimate(self._adapter, questions)
+            estimate = alone = kind.estimate(self._adapter, questions)
             if alone is not None and asked:
-                found = kind.estimate(self._adapter, questions, asked)
+                estimate = kind.estimate(self._adapter, questions, asked)
             nothing = (
                 f"{len(questions):,} pairs. The annotator {voter.annotator} works in this process: "
                 "no calls, no tokens, no cost.\n"
             )
-            own = [*([heading] if heading else []), *(notes if number == 0 else [])]
-            if alone is not None and found is not None:
-                if shared := found.answered - alone.answered:
-                    own.append(f"{shared:,} of the questions are also counted above, so they count as answered here.")
-                asked |= found.to_ask
-            self._blocks.append((own, found or nothing))
+            lines = [*([heading] if heading else []), *(notes if number == 0 else [])]
+            if alone is not None and estimate is not None:
+                if shared := estimate.answered - alone.answered:
+                    lines.append(f"{shared:,} of the questions are also counted above, so they count as answered here.")
+                asked |= estimate.to_ask
+            self._blocks.append((lines, estimate or nothing))
 
     def text(self, asking: AnnotateParams) -> str:
         """Return all as text, with the limits of the budget that they share."""
-        found = [one for _, one in self._blocks if isinstance(one, Estimate)]
-        needs = sum((one.needs for one in found[1:]), found[0].needs) if found else None
-        in_batches = any(one.in_batches and one.calls for one in found)
+        estimates = [one for _, one in self._blocks if isinstance(one, Estimate)]
+        needs = sum((one.needs for one in estimates[1:]), estimates[0].needs) if estimates else None
+        in_batches = any(estimate.in_batches and estimate.calls for estimate in estimates)
         if needs and in_batches:  # each round may take BATCH_MINUTES, and their number is not known
             needs = replace(needs, minutes=None)
         then = f"may be reached, and then: {asking.budget.on_limit}"
@@ -146,9 +146,9 @@ class _Blocks:
         parts = []
         for notes, one in self._blocks:
             if isinstance(one, Estimate):
-                one = in_lines(one, reached if len(found) == 1 else [])
+                one = in_lines(one, reached if len(estimates) == 1 else [])
             parts.append("\n".join([*notes, one]))
-        if needs and len(found) > 1:
+        if needs and len(estimates) > 1:
             by = ", at the price of batches where these are used" if in_batches else ""
             parts.append(f"in all{by}\n{total_lines(needs, reached)}")
         return "\n".join([*parts, NOTHING]) + "\n"

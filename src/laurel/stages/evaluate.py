@@ -78,7 +78,7 @@ def run(
         responses: as in `laurel.stages.annotate.run`, for actors that ask a language model.
 
     Raises:
-        DataError: an input is missing or damaged, or does not go with the others.
+        DataError: an input is missing or damaged, or does not match the others.
     """
     inputs = {
         "trajectories": trajectories,
@@ -102,22 +102,22 @@ def run(
         with progress(4, "evaluate: report", "parts") as advance:
             evaluation, infos, played = subject.evaluation, subject.infos, subject.played
             with filming(evaluation, infos, played, results, out.path) as films:
-                found = _measured(subject, results, out)
+                findings = _measured(subject, results, out)
                 advance(1)
                 more, paths = small_world_figures(evaluation, infos, subject.adapter, played, results)
                 if paths:
-                    found.metrics["paths"] = paths
-                figures = drawn(found, more, out.path / FIGURES)
+                    findings.metrics["paths"] = paths
+                figures = drawn(findings, more, out.path / FIGURES)
                 advance(1)
                 shown = films()
                 out.usage = added(out.usage, of_all([shown.usage]))
-            facts = _write(found, rendered(found, figures, shown, out), out)
+            facts = _write(findings, rendered(findings, figures, shown, out), out)
             if (output / LIVE_PAGE).exists():  # a browser that shows it is redirected to the report
                 (out.path / LIVE_PAGE).write_text(MOVED, encoding="utf-8")
             advance(1)
             shutil.rmtree(out.path / EPISODES)
-            out.counts = {"arms": len(found.metrics["arms"]), "agents": len(played), "episodes": len(results)}
-            _log(subject, found, facts, out)
+            out.counts = {"arms": len(findings.metrics["arms"]), "agents": len(played), "episodes": len(results)}
+            _log(subject, findings, facts, out)
             advance(1)
 
 
@@ -221,7 +221,8 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
     out.usage = added(out.usage, asked_to_look)
     if hacked:
         metrics["hacking"] = {
-            one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in hacked
+            suspect.arm: {"agents": suspect.agents, "seeds": [period.seed for period in suspect.periods]}
+            for suspect in hacked
         }
     if further := further_measures(results, draws=evaluate.bootstrap, seed=seed):
         metrics["further"] = further
@@ -263,23 +264,23 @@ def _annotation(subject: _Subject) -> dict[str, Any]:
     }
 
 
-def _write(found: Findings, page: str, out: Output) -> RunFacts:
+def _write(findings: Findings, page: str, out: Output) -> RunFacts:
     """Write metrics, curves, the report and the page of the run."""
-    write_json(out.path / METRICS, found.metrics)
-    found.curves.to_csv(out.path / CURVES, index=False)
+    write_json(out.path / METRICS, findings.metrics)
+    findings.curves.to_csv(out.path / CURVES, index=False)
     (out.path / REPORT).write_text(page, encoding="utf-8")
-    return write_run_page(found.sections["env"], found.manifests, found.metrics, out)
+    return write_run_page(findings.sections["env"], findings.manifests, findings.metrics, out)
 
 
-def _log(subject: _Subject, found: Findings, facts: RunFacts, out: Output) -> None:
+def _log(subject: _Subject, findings: Findings, facts: RunFacts, out: Output) -> None:
     """Log to MLflow; stages that were not logged when they ran are logged first."""
     sections, manifests = subject.sections, subject.manifests
     late = track_late(sections, subject.inputs, out)
     with Tracker(sections, "evaluate", subject.inputs, out, known=late).stage_run() as tracked:
         if tracked:
             runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
-            scores = _scores(found.results)
-            _track(tracked, found.metrics, facts, scores, out.path, runs)
+            scores = _scores(findings.results)
+            _track(tracked, findings.metrics, facts, scores, out.path, runs)
             if sections["tracking"].register_models:
                 made_rewards = late.get("reward", manifests["reward"]["mlflow_run_id"])
                 _register_best(tracked, subject, scores, made_rewards)
@@ -325,13 +326,13 @@ def _curves(agents: Sequence[Played]) -> pd.DataFrame:
 
 def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTable | None, dict[str, Any]]:
     """Return the table of the reward that scores all agents, and its quality beside that of the other rewards."""
-    learned = (one for one in watched.reward if method_of(stored.settings[one]).role == "method")
+    learned = (reward for reward in watched.reward if method_of(stored.settings[reward]).role == "method")
     name, seed = next(learned, next(iter(watched.reward))), watched.agent.seeds[0]
     qualities = stored.qualities()
     own = qualities[name][stored.set_of_seed(name, seed)] if name in qualities else {}
     every = [
-        {"reward": one, "label_set": number, "judge": judge_of(one, stored.settings), **quality}
-        for one, sets in qualities.items()
+        {"reward": reward, "label_set": number, "judge": judge_of(reward, stored.settings), **quality}
+        for reward, sets in qualities.items()
         for number, quality in enumerate(sets)
     ]
     beside = {"of": name, "by": every} if len(every) > 1 else {}

@@ -66,7 +66,7 @@ def filming(
     Yields:
         A function that waits for the films and returns them.
     """
-    trained = [one for one in agents if one[2] is not None]
+    trained = [agent for agent in agents if agent[2] is not None]
     if evaluation.evaluate.animation_steps == 0 or not trained:
         yield Films
         return
@@ -76,12 +76,12 @@ def filming(
 
         def films() -> Films:
             finish()
-            found = read_json(written)
+            record = read_json(written)
             written.unlink()
-            if "missing" in found:
-                return Films(missing=found["missing"], usage=found["usage"])
-            every = [Portrait(**{**one, "file": folder / one["file"]}) for one in found["portraits"]]
-            return Films(folder / ANIMATION, found["animation_of"], every, usage=found["usage"])
+            if "missing" in record:
+                return Films(missing=record["missing"], usage=record["usage"])
+            every = [Portrait(**{**one, "file": folder / one["file"]}) for one in record["portraits"]]
+            return Films(folder / ANIMATION, record["animation_of"], every, usage=record["usage"])
 
         yield films
 
@@ -96,15 +96,15 @@ def _film(
 ) -> None:
     """Film an agent before and after its training, and an episode of every arm; runs in a separate process."""
     prepare_worker()
-    found: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     accounts: list[Mapping[str, Any]] = []
     try:
-        found["animation_of"] = _before_and_after(evaluation, agents, folder, accounts)
+        record["animation_of"] = _before_and_after(evaluation, agents, folder, accounts)
     except NotRenderedError as error:
-        found["missing"] = str(error)
+        record["missing"] = str(error)
     else:
-        found["portraits"] = _portraits(evaluation, infos, agents, results, folder, accounts)
-    write_json(folder / FILMS, {**found, "usage": by_asker(accounts)})
+        record["portraits"] = _portraits(evaluation, infos, agents, results, folder, accounts)
+    write_json(folder / FILMS, {**record, "usage": by_asker(accounts)})
 
 
 def _before_and_after(
@@ -113,7 +113,7 @@ def _before_and_after(
     """Film one episode of an agent before and after its training; return its arm.
 
     Args:
-        accounts: of who asked a language model; added to.
+        accounts: usage of the language models that are asked; extended in place.
 
     Raises:
         NotRenderedError: this environment cannot be shown.
@@ -161,7 +161,7 @@ def _portraits(
     places = {(arm.name, seed): (arm, place) for arm, seed, place in agents}
     medians = _median_seeds(results)
     (folder / PORTRAITS).mkdir(exist_ok=True)  # left over from a killed run
-    found = []
+    portraits = []
     for arm in (info.name for info in ordered(infos) if info.name in medians):
         seed = medians[arm]
         actor = load_actor(
@@ -178,8 +178,8 @@ def _portraits(
         portrait(played, folder / file)
         last = played[-1]
         ended = f"{last.outcome} after {counted(last.step, 'step')}" if last.over else last.outcome
-        found.append({"arm": arm, "seed": seed, "file": file, "outcome": f"{ended}, return {last.total:.2f}"})
-    return found
+        portraits.append({"arm": arm, "seed": seed, "file": file, "outcome": f"{ended}, return {last.total:.2f}"})
+    return portraits
 
 
 def small_world_figures(
@@ -203,8 +203,8 @@ def small_world_figures(
     walked, critics = [], {}
     for name in (info.name for info in ordered(infos) if info.name in trained):
         arm, place = trained[name]
-        if found := read_calibration(place):
-            critics[name] = found
+        if calibration := read_calibration(place):
+            critics[name] = calibration
         if rows is None:
             continue
         first = engine_of(arm.agent).untrained(evaluation.run_seed, env, adapter, medians[name]).as_actor(greedy=True)
@@ -219,5 +219,5 @@ def small_world_figures(
 def _median_seeds(results: pd.DataFrame) -> dict[str, int]:
     """Return for each arm the seed with the median mean return."""
     scores = seed_scores(results).sort_values(["return", "seed"])
-    by_return = {str(arm): own["seed"].tolist() for arm, own in scores.groupby("arm")}
+    by_return = {str(arm): arm_scores["seed"].tolist() for arm, arm_scores in scores.groupby("arm")}
     return {arm: int(seeds[(len(seeds) - 1) // 2]) for arm, seeds in by_return.items()}

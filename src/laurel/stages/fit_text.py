@@ -45,7 +45,7 @@ def run(
     check_output(output, STAGE)
     if tuning:
         require_trl()
-    found = read_any(rows)
+    preferences = read_any(rows)
     how = {"model": model, "train": "all" if tuning else "head", "seed": seed, **(asdict(tuning) if tuning else {})}
 
     def encode(texts: list[str]) -> Any:
@@ -53,13 +53,13 @@ def run(
             return encode_cached(model, texts, advance)
 
     with output_directory(output, stage=STAGE, params=how, inputs={"rows": rows}) as out:
-        _, quality = fit_rows(found, model, tuning=tuning, seed=seed, place=out.path, encode=encode)
+        _, quality = fit_rows(preferences, model, tuning=tuning, seed=seed, place=out.path, encode=encode)
         write_json(out.path / QUALITY, quality)
-        unlabelled = int((~found.labels.usable).sum())
-        alike = len(found) - unlabelled - quality["pairs"]
-        out.counts = {"rows": len(found), "unlabelled": unlabelled, "identical": alike, "pairs": quality["pairs"]}
-        if found.left_out:
-            out.notes.append(f"Columns that were not read: {', '.join(found.left_out)}.")
+        unlabelled = int((~preferences.labels.usable).sum())
+        alike = len(preferences) - unlabelled - quality["pairs"]
+        out.counts = {"rows": len(preferences), "unlabelled": unlabelled, "identical": alike, "pairs": quality["pairs"]}
+        if preferences.left_out:
+            out.notes.append(f"Columns that were not read: {', '.join(preferences.left_out)}.")
         notes, counts = list(out.notes), dict(out.counts)
     return described(quality, counts, notes, output)
 
@@ -75,8 +75,8 @@ def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str],
     tied = f", {quality['ties']:,} of them ties" if trained is None and quality["ties"] else ""
     lines.append(("learned from", f"{counted(quality['pairs'] if trained is None else trained, 'pair')}{tied}"))
     if quality["contradicted"]:
-        others = f"{counted(quality['contradicted'], 'pair')} that are also labelled in the opposite order"
-        lines.append(("contradicted", others))
+        contradicted = f"{counted(quality['contradicted'], 'pair')} that are also labelled in the opposite order"
+        lines.append(("contradicted", contradicted))
     if quality["heldout_agreement"] is None:
         lines.append(("held out", "nothing: too few pairs with a preference, or all of them share their texts"))
     else:

@@ -52,48 +52,48 @@ def export_hub(reward: Path, preferences: Path, captions: Path, reports: Path, o
     Raises:
         DataError: an input is missing or damaged, or does not belong to the others.
     """
-    found = described(reward)
+    stored = described(reward)
     checked_manifest(preferences, "annotate")  # with the labels of all judges
-    own = labels_of(preferences, found.judge, set_number(found.place))
-    rows = read_own(own, captions)
+    labels_path = labels_of(preferences, stored.judge, set_number(stored.place))
+    rows = read_own(labels_path, captions)
     kept = rows.decided()
-    labels = {"manifest": read_manifest(own, "annotate"), "quality": read_json(own / QUALITY)}
+    labels = {"manifest": read_manifest(labels_path, "annotate"), "quality": read_json(labels_path / QUALITY)}
     inputs = {"preferences": preferences, "captions": captions}
-    with output_directory(output, stage="export-hub", params={"reward": found.card()}, inputs=inputs) as out:
+    with output_directory(output, stage="export-hub", params={"reward": stored.card()}, inputs=inputs) as out:
         model, dataset = out.path / MODEL, out.path / DATASET
-        shutil.copytree(found.place, model, ignore=shutil.ignore_patterns(".*", "set-*"))
-        write_json(model / CARD, found.card())
-        results = _results(found, reports)
-        (model / README).write_text(model_card(found, labels, results), encoding="utf-8")
+        shutil.copytree(stored.place, model, ignore=shutil.ignore_patterns(".*", "set-*"))
+        write_json(model / CARD, stored.card())
+        results = _results(stored, reports)
+        (model / README).write_text(model_card(stored, labels, results), encoding="utf-8")
         dataset.mkdir()
         write_file(kept, LAYOUTS["trl"], dataset / ROWS)
         left_out = len(rows) - len(kept)
-        card = dataset_card(found, labels, len(kept), left_out, read_vocabulary(captions).texts)
+        card = dataset_card(stored, labels, len(kept), left_out, read_vocabulary(captions).texts)
         (dataset / README).write_text(card, encoding="utf-8")
         out.counts = {"rows": len(kept), "left_out": left_out}
     return out.counts
 
 
-def _results(found: Described, reports: Path) -> Mapping[str, Any] | None:
+def _results(reward: Described, reports: Path) -> Mapping[str, Any] | None:
     """Return the metrics of agents trained on this reward; None without any."""
     if not (reports / METRICS).exists():
         return None
-    folder = next((one for one in found.place.resolve().parents if (one / "manifest.json").exists()), None)
+    folder = next((one for one in reward.place.resolve().parents if (one / "manifest.json").exists()), None)
     made_from = checked_manifest(reports, "evaluate")["inputs"].get("reward")
     if folder is None or checked_manifest(folder, "train-reward")["digest"] != made_from:
         return None
     return read_metrics(reports / METRICS)
 
 
-def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str, Any] | None) -> str:
+def model_card(reward: Described, labels: Mapping[str, Any], results: Mapping[str, Any] | None) -> str:
     """Return the card of a reward."""
-    env, method = found.env.id, method_of(found.settings)
-    alone = _scores_captions(found)
+    env, method = reward.env.id, method_of(reward.settings)
+    alone = _scores_captions(reward)
     head = {"library_name": "laurel", "tags": ["reinforcement-learning", "reward-model", "laurel", env]}
-    quality = read_json(found.place / QUALITY) if (found.place / QUALITY).exists() else {}
+    quality = read_json(reward.place / QUALITY) if (reward.place / QUALITY).exists() else {}
     parts = [
         _front(head),
-        f"# A reward for {env}: {found.name}",
+        f"# A reward for {env}: {reward.name}",
         f"Made by Laurel {__version__}, by the method `{method.kind}` ({method.summary}). "
         + (
             "It gives a number to a caption, a sentence that says what happened in a step."
@@ -106,11 +106,11 @@ def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str
         "## What it was learned from",
         *(
             _of_pairs(labels, quality.get("heldout_agreement"))
-            if "preferences" in method.made_from(found.place)
+            if "preferences" in method.made_from(reward.place)
             else _of_method(quality)
         ),
         "## What agents learned",
-        f"{markdown_table(results)}\n\n{legend(results)}{_of_other_seeds(found)}\n\n"
+        f"{markdown_table(results)}\n\n{legend(results)}{_of_other_seeds(reward)}\n\n"
         f"> {' '.join(results['headline']['sentences'])}"
         if results
         else "No agents had been trained on this reward when the card was written.",
@@ -122,26 +122,25 @@ def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str
     return "\n\n".join(parts) + "\n"
 
 
-def _of_other_seeds(found: Described) -> str:
+def _of_other_seeds(reward: Described) -> str:
     """Say which agents were paid this reward, if others of its arms were paid another one of the same name."""
-    folder = next(one for one in found.place.resolve().parents if (one / INDEX).exists())
+    folder = next(one for one in reward.place.resolve().parents if (one / INDEX).exists())
     stored = StoredRewards.read(folder)
-    if stored.seeds[found.name] is not None:
+    if stored.seeds[reward.name] is not None:
+        seed = reward.place.name
+        return f" Of arms with the reward {reward.name}, only agents of this seed ({seed}) were paid this one."
+    if (sets := stored.sets[reward.name]) > 1:
         return (
-            f" Of arms with the reward {found.name}, only agents of this seed ({found.place.name}) were paid this one."
-        )
-    if (sets := stored.sets[found.name]) > 1:
-        return (
-            f" Of arms with the reward {found.name}, agents with seed s were paid that of label set s modulo {sets}; "
-            f"this is the one of label set {set_number(found.place)}."
+            f" Of arms with the reward {reward.name}, agents with seed s were paid that of label set s modulo {sets}; "
+            f"this is the one of label set {set_number(reward.place)}."
         )
     return ""
 
 
-def _scores_captions(found: Described) -> bool:
+def _scores_captions(reward: Described) -> bool:
     """Whether a reward gives a number to a single caption."""
-    adapter = adapter_for(found.env, with_action=found.with_action)
-    return isinstance(method_of(found.settings).load(found.place, adapter, 0.0), CaptionReward)
+    adapter = adapter_for(reward.env, with_action=reward.with_action)
+    return isinstance(method_of(reward.settings).load(reward.place, adapter, 0.0), CaptionReward)
 
 
 def _of_pairs(labels: Mapping[str, Any], agreement: float | None) -> list[str]:
@@ -158,10 +157,10 @@ def _of_pairs(labels: Mapping[str, Any], agreement: float | None) -> list[str]:
 def _of_method(quality: Mapping[str, Any]) -> list[str]:
     """Say that a reward was not learned from preferences, who judged instead, and whether that was simulated."""
     judge = quality.get("judge")
-    made = (
+    origin = (
         f"**This reward is simulated: it was made by {judge}.**" if quality.get("simulated") else f"Judge: `{judge}`."
     )
-    return ["It was not learned from preferences between captions.", *([made] if judge else [])]
+    return ["It was not learned from preferences between captions.", *([origin] if judge else [])]
 
 
 def size_category(n_rows: int) -> str:
@@ -175,16 +174,16 @@ def size_category(n_rows: int) -> str:
     return "n<1K" if above == 0 else "n>1T" if above == len(ends) else f"{ends[above - 1]}<n<{ends[above]}"
 
 
-def dataset_card(found: Described, labels: Mapping[str, Any], n_rows: int, left_out: int, texts: Sequence[str]) -> str:
+def dataset_card(reward: Described, labels: Mapping[str, Any], n_rows: int, left_out: int, texts: Sequence[str]) -> str:
     """Return the card of the preferences."""
-    env = found.env
+    env = reward.env
     head = {
         "pretty_name": f"Preferences between captions of {env.id}",
         "tags": ["preference-data", "reinforcement-learning", "trl", "laurel"],
         "size_categories": [size_category(n_rows)],
         "configs": [{"config_name": "default", "data_files": ROWS}],
     }
-    adapter = adapter_for(env, with_action=found.with_action)
+    adapter = adapter_for(env, with_action=reward.with_action)
     parts = [
         _front(head),
         f"# Preferences between captions of {env.id}",
@@ -209,8 +208,8 @@ def _of_labels(labels: Mapping[str, Any]) -> str:
     annotator = labels["quality"]["annotator"] or manifest["params"]["annotate"]["annotator"]  # none without pairs
     statuses = ", ".join(f"{counts[name]:,} {name}" for name in STATUSES if counts.get(name))
     rows = [
-        f"| {one.measure} | {one.shown} | {one.shown_interval} | {one.of:,} {one.unit} |"
-        for one in figures(labels["quality"])
+        f"| {figure.measure} | {figure.shown} | {figure.shown_interval} | {figure.of:,} {figure.unit} |"
+        for figure in figures(labels["quality"])
     ]
     table = "| measure | value | 95% interval | of |\n|---|---:|---|---|\n" + "\n".join(rows)
     judged = f"{counts.get('pairs', 0):,} pairs were judged by {_plain(annotator)} ({statuses})."

@@ -34,11 +34,11 @@ def idle_settings(params: Params) -> Iterator[str]:
 def _shaping(params: Params) -> Iterator[str]:
     """Yield sentences about keys of the shaping that have no effect on the arm that sets them, or on any."""
     shaped = [(arm, arm.shaping_of(params.shaping)) for arm in params.arms if arm.trained and arm.reward]
-    for arm, own in shaped:
-        for key, why in own.idle().items():
+    for arm, keys in shaped:
+        for key, why in keys.idle().items():
             if key in arm.shaping:
                 yield f"arms.{arm.name}.shaping.{key} has no effect with {why}."
     for key, field in ShapingParams.model_fields.items():
-        inherit = [own.idle().get(key) for arm, own in shaped if key not in arm.shaping]
+        inherit = [keys.idle().get(key) for arm, keys in shaped if key not in arm.shaping]
         if inherit and all(inherit) and getattr(params.shaping, key) != field.default:
             yield f"shaping.{key} has no effect with {inherit[0]}."

@@ -57,18 +57,18 @@ def init(folder: Path) -> None:
     if not place.parent.is_dir():
         raise DataError(f"{folder}: there is no directory {place.parent}. Make it first.")
     try:
-        made = Path(mkdtemp(prefix=".laurel-", dir=place.parent))
+        partial = Path(mkdtemp(prefix=".laurel-", dir=place.parent))
         try:
-            made.chmod(0o755)
+            partial.chmod(0o755)
             for name, content in contents().items():
-                (made / name).write_text(content, encoding="utf-8")
+                (partial / name).write_text(content, encoding="utf-8")
             if place.is_dir():
-                for file in made.iterdir():
+                for file in partial.iterdir():
                     file.rename(place / file.name)
             else:
-                made.rename(place)
+                partial.rename(place)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise DataError(f"{folder}: cannot be written ({error.strerror or error}).") from None
 
@@ -77,9 +77,9 @@ def contents() -> dict[str, str]:
     """Return file -> content of a new project."""
     package = files("laurel")
     templates = package / "stages/study"
-    found = {name: (templates / file).read_text(encoding="utf-8") for name, file in TEMPLATES.items()}
+    templated = {name: (templates / file).read_text(encoding="utf-8") for name, file in TEMPLATES.items()}
     prompt = (package / f"feedback/prompts/pair/{PROMPT}.jinja").read_text(encoding="utf-8")
-    return found | {
+    return templated | {
         OWN_PROMPT: prompt,
         "dvc.yaml": DVC_HEAD + yaml.safe_dump(dvc_graph(), sort_keys=False, width=120),
         ".dvcignore": "".join(f"{pattern}\n" for pattern in IGNORED_BY_DVC),
@@ -96,11 +96,11 @@ def dvc_graph() -> dict[str, Any]:
                 "params": ["arms", "rewards"],
                 "outs": [{JUDGES: {"persist": True}}],
             }
-        own = [OWN, *([OWN_PROMPT] if "annotate" in stage.sections else [])]
+        files = [OWN, *([OWN_PROMPT] if "annotate" in stage.sections else [])]
         inputs = [PLACES[name] for name in stage.inputs]
         stages[stage.name] = {
             "cmd": f"laurel {stage.name}",
-            "deps": [*own, *inputs, *([JUDGES] if "judges" in stage.sections else [])],
+            "deps": [*files, *inputs, *([JUDGES] if "judges" in stage.sections else [])],
             "params": _params(stage),
             "outs": [{stage.output: {"persist": True}}],
         }

@@ -177,12 +177,12 @@ def ask_about_success(
     if not questions:
         out.notes += [why_not] if why_not else []
         return []
-    found = ask_success(annotator, questions)
-    write_json(out.path / SUCCESS_FILE, found)
-    checked = check_success(annotate.gates, found, kind_of(annotate).advice)
+    answers = ask_success(annotator, questions)
+    write_json(out.path / SUCCESS_FILE, answers)
+    checked = check_success(annotate.gates, answers, kind_of(annotate).advice)
     _warn(checked, out)
     if checked.refusals:
-        write_json(out.path / QUALITY, {"annotator": annotator.name, SUCCESS: found, "gates": checked.limits})
+        write_json(out.path / QUALITY, {"annotator": annotator.name, SUCCESS: answers, "gates": checked.limits})
     return checked.refusals
 
 

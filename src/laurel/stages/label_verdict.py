@@ -64,12 +64,12 @@ def _failures(
     }
     why = [f"{statuses[status]} {reason}" for status, reason in reasons.items() if statuses[status]]
     listed = f": {', '.join(why)}" if why else ""
-    found = [f"{failed / pairs:.1%} of {pairs} pairs have no label because the annotator failed{listed}"]
+    failures = [f"{failed / pairs:.1%} of {pairs} pairs have no label because the annotator failed{listed}"]
     if unusable["of"]:
         share = f"{unusable['value']:.1%} of {unusable['of']:,}"
         example = "" if statuses["parse_failed"] else _unread(out)
-        found.append(f"{share} answers are missing or could not be read{example}")
-    return [f"{', and '.join(found)}; at most {most:.1%} are allowed (annotate.max_failure_rate).{_why(out)}"]
+        failures.append(f"{share} answers are missing or could not be read{example}")
+    return [f"{', and '.join(failures)}; at most {most:.1%} are allowed (annotate.max_failure_rate).{_why(out)}"]
 
 
 def _nothing_to_learn(
@@ -118,14 +118,14 @@ def _agreement(seed: int, annotate: AnnotateParams, out: Output) -> dict[str, fl
     tally = tally_members(out.path)
     if tally is None:
         return {}
-    found = agreement(tally.patterns, derive_seed(seed, "agreement"))
+    measured = agreement(tally.patterns, derive_seed(seed, "agreement"))
     members = [{"name": n, "statuses": s} for n, s in zip(tally.names, tally.statuses, strict=True)]
-    write_json(out.path / "agreement.json", {"members": members, **found})
-    out.notes.append(f"Members of the ensemble agree: {table(tally.names, found).splitlines()[0]}.")
+    write_json(out.path / "agreement.json", {"members": members, **measured})
+    out.notes.append(f"Members of the ensemble agree: {table(tally.names, measured).splitlines()[0]}.")
     for name, statuses in zip(tally.names, tally.statuses, strict=True):
         failed = sum(statuses[status] for status in FAILURES) / max(sum(statuses.values()), 1)
         if failed > annotate.max_failure_rate:
             out.notes.append(f"{failed:.0%} of the pairs have no vote of {name}, because it failed.")
-    kappa = found["kappa"]
+    kappa = measured["kappa"]
     edges = zip(("kappa_low", "kappa_high"), kappa["ci95"] or (), strict=False)
     return {**({} if kappa["value"] is None else {"kappa": kappa["value"]}), **dict(edges)}

@@ -124,13 +124,13 @@ class PairLabelling:
                 progress(most, "annotate", "pairs") as advance,
                 heap_frozen(),
             ):
-                whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
+                all_asked = _label(rounds, annotator, segments.texts, shard, labels, advance)
             statuses = labels.statuses
             keep_sample(self.seed, annotate, segments.texts, out, share=shard is not None)
             keep_missing(annotate, _since(before, failures_of(annotator)), out)
-            if not whole:
-                of = f" of shard {shard[0] + 1} of {shard[1]}" if shard else ""
-                judged = f"{sum(statuses.values()):,} of {most:,} pairs{of} were judged"
+            if not all_asked:
+                of_shard = f" of shard {shard[0] + 1} of {shard[1]}" if shard else ""
+                judged = f"{sum(statuses.values()):,} of {most:,} pairs{of_shard} were judged"
                 why = (
                     f"the budget of {budget.reached} was reached"
                     if budget.reached
@@ -148,7 +148,7 @@ class PairLabelling:
                 refusals = []
             else:
                 refusals = conclude(self.seed, annotate, self.adapter, self.captions, statuses, segments.texts, out)
-            if not whole and not refusals:
+            if not all_asked and not refusals:
                 tell(f"annotate: {cut_short}")
             return refusals
 

@@ -24,13 +24,13 @@ def check_each_once(
     Raises:
         DataError: a part has an unexpected key, two parts have the same key, or a key is missing.
     """
-    found: dict[Key, Path] = {}
+    paths_of: dict[Key, Path] = {}
     for path, keys in held:
         for key in keys:
             if key not in wanted:
                 raise DataError(f"{path}: holds {name(key)}, which these parameters do not ask for.")
-            if key in found:
-                raise DataError(f"{path}: holds {name(key)}, and so does {found[key]}: give only one of the two.")
-            found[key] = path
-    if missing := [name(key) for key in wanted if key not in found]:
+            if key in paths_of:
+                raise DataError(f"{path}: holds {name(key)}, and so does {paths_of[key]}: give only one of the two.")
+            paths_of[key] = path
+    if missing := [name(key) for key in wanted if key not in paths_of]:
         raise DataError(f"Missing: {', '.join(missing)}. Make what is missing, then merge again.")

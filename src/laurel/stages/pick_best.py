@@ -48,8 +48,8 @@ def run(
     for path in shards:
         manifest = checked_manifest(path, STAGE)
         tried = dict(manifest["params"].pop("tune"))
-        of = {key: tried[key] for key in sweep.write()}
-        if of != sweep.write() or manifest["params"] != used or manifest["inputs"] != digests:
+        tried_sweep = {key: tried[key] for key in sweep.write()}
+        if tried_sweep != sweep.write() or manifest["params"] != used or manifest["inputs"] != digests:
             raise DataError(f"{path}: holds a trial of another sweep. Try its candidate again.")
         trials += read_trials(path / TRIALS)
         usage = added(usage, manifest["usage"])

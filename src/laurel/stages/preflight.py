@@ -123,8 +123,8 @@ def check_fit(params: Params, adapter: EnvAdapter) -> None:
 
 
 def check_endings(params: Params, trajectories: Path) -> None:
-    """Refuse collected steps in which no episode ended if a reward is made from how episodes end: labels that are paid
-    for in between would be for nothing.
+    """Refuse collected steps in which no episode ended if a reward is made from how episodes end: money spent on labels
+    in between would be wasted.
 
     Raises:
         DataError: no episode ended.
@@ -137,8 +137,8 @@ def check_endings(params: Params, trajectories: Path) -> None:
         return
     context = RewardContext.of(params)
     trained = trained_arms(params.arms, context, context.adapter)
-    made = chain(params.rewards, [name for arm in params.arms if arm.name in trained for name in arm.reward])
-    needing = [name for name in made if method_of(params.rewards[name]).of_endings]
+    names = chain(params.rewards, [name for arm in params.arms if arm.name in trained for name in arm.reward])
+    needing = [name for name in names if method_of(params.rewards[name]).of_endings]
     if needing:
         raise DataError(
             f"{trajectories}: no episode ended, but {', '.join(needing)} is made from how episodes end. Raise "
@@ -162,7 +162,7 @@ def _check_agents(params: Params, adapter: EnvAdapter) -> None:
 
 
 def _check_files(params: Params) -> None:
-    """Refuse rewards whose files or folders are missing: labels that are paid for before would be for nothing."""
+    """Refuse rewards whose files or folders are missing: money spent on labels before would be wasted."""
     for name in chain(params.rewards, [name for arm in params.arms for name in arm.reward]):
         for key, place in method_of(params.rewards[name]).named_files().items():
             if not Path(place).expanduser().exists():

@@ -105,11 +105,11 @@ def note(stage: Stage, params: Params, inputs: Mapping[str, Path], output: Path)
 def _recorded(folder: Path) -> Mapping[str, Any]:
     """Return the content of DONE; empty where it is missing or damaged, so that stages run again."""
     try:
-        found = read_json(folder / DONE) if (folder / DONE).exists() else {}
+        states = read_json(folder / DONE) if (folder / DONE).exists() else {}
     except DataError:
-        found = None
-    if isinstance(found, dict) and all(isinstance(state, dict) for state in found.values()):
-        return found
+        states = None
+    if isinstance(states, dict) and all(isinstance(state, dict) for state in states.values()):
+        return states
     tell(f"{folder / DONE}: is damaged, so it is unknown which stages are up to date, and all are run again.")
     return {}
 
@@ -124,8 +124,8 @@ def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
     except DataError:
         return None
     used = stage.used(params)
-    own = own_files(used, outputs.values())
-    about = {"params": used, "files": own, "judges": judges, "inputs": inputs, "version": __version__}
+    files = own_files(used, outputs.values())
+    about = {"params": used, "files": files, "judges": judges, "inputs": inputs, "version": __version__}
     return {"made_from": digest_json(about), "digest": digest, "stamp": stamp_directory(folder / stage.output)}
 
 

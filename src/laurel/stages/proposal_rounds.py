@@ -45,37 +45,38 @@ class ProposalRounds:
             ParamsError: the rounds do not fit into one graph.
         """
         trained = {name: arm.agent for name, arm in params.resolved_arms.items() if arm.trained}
-        found: dict[str, tuple[int, int, int]] = {}
+        rounds_of: dict[str, tuple[int, int, int]] = {}
         for name, agent in trained.items():
-            own = agent.settings
-            if isinstance(own, LanguageActorParams) and own.shards > 1 and agent.curriculum is None:
-                rounds = steps_of(params.resolved_arms[name]) // steps_per_update(own)
-                found[name] = min(own.imitation_rounds, rounds), rounds, own.shards
-        if not found:
+            settings = agent.settings
+            if isinstance(settings, LanguageActorParams) and settings.shards > 1 and agent.curriculum is None:
+                rounds = steps_of(params.resolved_arms[name]) // steps_per_update(settings)
+                rounds_of[name] = min(settings.imitation_rounds, rounds), rounds, settings.shards
+        if not rounds_of:
             return None
-        if len(set(found.values())) > 1:
+        if len(set(rounds_of.values())) > 1:
             raise ParamsError(
-                f"The arms {', '.join(found)} have agent.language_model.shards, but differ in rounds, imitation_rounds "
-                "or shards, which one graph cannot hold. Give them the same, or compile a pipeline for each."
+                f"The arms {', '.join(rounds_of)} have agent.language_model.shards, but differ in rounds, "
+                "imitation_rounds or shards, which one graph cannot hold. Give them the same, or compile a pipeline "
+                "for each."
             )
-        first, rounds, shards = next(iter(found.values()))
+        first, rounds, shards = next(iter(rounds_of.values()))
         if rounds - first > MAX_ROUNDS:
             raise ParamsError(
-                f"agent.language_model.shards is {shards}, and {', '.join(found)} would be trained in {rounds:,} "
+                f"agent.language_model.shards is {shards}, and {', '.join(rounds_of)} would be trained in {rounds:,} "
                 f"rounds, but at most {MAX_ROUNDS} after the first fit into a graph. Lower agent.steps, raise n_envs "
                 "or n_steps, or set shards to 1."
             )
-        agents = tuple(Branch(name, (seed,)) for name in found for seed in params.agent.seeds)
+        agents = tuple(Branch(name, (seed,)) for name in rounds_of for seed in params.agent.seeds)
         if len(agents) > MAX_BRANCHES:
             raise ParamsError(
                 f"agent.language_model.shards is {shards} for {len(agents)} agents, but at most {MAX_BRANCHES} can be "
                 "collected. Train fewer arms or seeds, or set shards to 1."
             )
-        return ProposalRounds(agents, first, rounds, shards, alone=len(found) == len(trained))
+        return ProposalRounds(agents, first, rounds, shards, alone=len(rounds_of) == len(trained))
 
     def write(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {**vars(self), "agents": [one.write() for one in self.agents]}
+        return {**vars(self), "agents": [agent.write() for agent in self.agents]}
 
 
 def branches_beside(params: Params, rounds: str, seeds_per_step: int) -> list[Branch]:
@@ -98,6 +99,6 @@ def branches_beside(params: Params, rounds: str, seeds_per_step: int) -> list[Br
             )
         if asked.alone:
             return []
-        elsewhere = {one.arm for one in asked.agents}
+        elsewhere = {agent.arm for agent in asked.agents}
         arms = tuple(arm for arm in arms if arm.name not in elsewhere)
     return branches(arms, params.agent.seeds, seeds_per_step or None)

@@ -54,4 +54,4 @@ def run(begun: Path, output: Path, shard: int, **sections: Unpack[TrainingSectio
             run_jobs([job], 1, advance, preload("train", sections["env"], [arm]))
         sampled = SampledShard.read(out.path)
         proposals = [one for of_step in sampled.written for one in of_step if one is not None]
-        out.counts = {"proposals": len(proposals), "tokens": sum(one.tokens for one in proposals)}
+        out.counts = {"proposals": len(proposals), "tokens": sum(proposal.tokens for proposal in proposals)}

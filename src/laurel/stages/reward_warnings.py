@@ -42,11 +42,11 @@ def hacked_arms(
     bounds = return_range(curves, results)
     paid = [arm.name for arm in arms.values() if arm.reward and arm.shaping.form == "bonus" and not arm.draws_tasks]
     accounts: list[Mapping[str, Any]] = []
-    found = [
+    suspects = [
         replace(one, episodes=_to_look_at(evaluation, arms[one.arm], agents, one, accounts))
         for one in hacked(curves, paid, agents, bounds)
     ]
-    return found, of_all([by_asker(accounts)])
+    return suspects, of_all([by_asker(accounts)])
 
 
 def misleading_sums(
@@ -131,20 +131,20 @@ def _returns(trajectories: Path) -> DoubleArray:
         begins = np.flatnonzero(np.diff(position.episode_id, prepend=-1))
         paid.append(np.add.reduceat(steps.reward.astype(np.float64), begins))
         ended.append(finished(steps, position.episode_id))
-    totals, whole = np.concatenate(paid), np.concatenate(ended)
-    return totals[whole] if whole.any() else totals
+    totals, completed = np.concatenate(paid), np.concatenate(ended)
+    return totals[completed] if completed.any() else totals
 
 
 def _to_look_at(
-    evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked, accounts: list[Mapping[str, Any]]
+    evaluation: Evaluation, arm: Arm, agents: Path, suspect: Hacked, accounts: list[Mapping[str, Any]]
 ) -> list[Episode]:
     """Play episodes of the agent whose return fell most; return those with the highest pay and the lowest return.
 
     Args:
-        accounts: of who asked a language model; added to.
+        accounts: usage of the language models that are asked; extended in place.
     """
     context, env = evaluation.context, evaluation.context.env
-    worst = max(found.periods, key=lambda period: period.true[0] - period.true[1])
+    worst = max(suspect.periods, key=lambda period: period.true[0] - period.true[1])
     adapter, place = context.adapter, agents / arm.name / seed_folder(worst.seed)
     actor = load_actor(adapter, arm, place, greedy=evaluation.evaluate.greedy, annotate=context.annotate)
     played = []
@@ -177,6 +177,6 @@ def reward_distances(
     rewards = {name: stored.load(name, (stored.seeds[name] or agent.seeds)[0], adapter, 0.5) for name in names}
     for reward in rewards.values():
         limit(reward, budget)
-    found, notes = distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])
+    matrices, notes = distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])
     accounts = [account for reward in rewards.values() for account in accounts_of(reward)]
-    return found, notes, of_all([by_asker(accounts)])
+    return matrices, notes, of_all([by_asker(accounts)])

@@ -106,7 +106,9 @@ def write_page(
     file = output / f"{suite.name}.json"
     before = read_json(file) if file.exists() else {"runs": {}}
     earlier = before["runs"]
-    results = {run.name: result(run, work / run.name) or _kept(run, earlier.get(run.name)) for run in suite.runs}
+    results = {
+        run.name: result(run, work / run.name) or _earlier_result(run, earlier.get(run.name)) for run in suite.runs
+    }
     lost = [name for name in earlier if results.get(name) is None]
     if lost and not may_drop:
         one = f"Run {lost[0]}" if len(lost) == 1 else f"Runs {', '.join(lost)}"
@@ -115,16 +117,16 @@ def write_page(
             f"They would be lost. Run the suite again (laurel benchmark FILE), or move the file to keep it."
         )
     reasons = _reasons([run for run in suite.runs if results[run.name] is None], failed or {}, before.get(FAILED, {}))
-    found = {
+    record = {
         "title": suite.title,
         "command": command,
         "runs": {name: one for name, one in results.items() if one is not None},
         NOT_RUN: [name for name, one in results.items() if one is None],
         **({FAILED: reasons} if reasons else {}),
     }
-    write_json(file, found)
+    write_json(file, record)
     with written_whole(output / f"{suite.name}.md") as partial:
-        partial.write_text(markdown_page(suite, found), encoding="utf-8")
+        partial.write_text(markdown_page(suite, record), encoding="utf-8")
 
 
 def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
@@ -133,16 +135,16 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
         return None
     reports = folder / REPORTS
     manifests = {stage.name: read_manifest(folder / stage.output, stage.name) for stage in STAGES}
-    made = manifests[STAGES[-1].name]
-    ended = made["ended"] or _written(reports / METRICS, made["machine"])
+    evaluated = manifests[STAGES[-1].name]
+    ended = evaluated["ended"] or _written(reports / METRICS, evaluated["machine"])
     usage = reduce(added, (manifest["usage"] for manifest in manifests.values()), Usage())
     return {
         "levels": dict(run.levels),
         "params": digest_json(run.content),
         "made": {
             "date": ended["date"],
-            "version": made["version"],
-            "machine": {"cores": ended["cores"], **made["machine"]},
+            "version": evaluated["version"],
+            "machine": {"cores": ended["cores"], **evaluated["machine"]},
         },
         "metrics": read_metrics(reports / METRICS),
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
@@ -154,13 +156,13 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
     }
 
 
-def _written(file: Path, of: Mapping[str, Any]) -> dict[str, Any]:
+def _written(file: Path, maker: Mapping[str, Any]) -> dict[str, Any]:
     """Return when a run ended that has no record of it, such as an earlier version's, and the cores if it ran here."""
-    here = machine()["cpu"] == of.get("cpu")
+    here = machine()["cpu"] == maker.get("cpu")
     return {"date": date.fromtimestamp(file.stat().st_mtime).isoformat(), "cores": os.cpu_count() if here else None}
 
 
-def _kept(run: SuiteRun, earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _earlier_result(run: SuiteRun, earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return a run's result on the page so far, unless its parameters have changed."""
     if earlier is None or earlier.get("params") != digest_json(run.content):
         return None
@@ -171,37 +173,37 @@ def _reasons(
     runs: Sequence[SuiteRun], failed: Mapping[str, str], earlier: Mapping[str, Any]
 ) -> dict[str, dict[str, str]]:
     """Return why each of these runs failed just now, or failed before with the same parameters."""
-    found = {}
+    reasons = {}
     for run in runs:
         params = digest_json(run.content)
         before = earlier.get(run.name, {})
         if run.name in failed:
-            found[run.name] = {"params": params, "reason": failed[run.name]}
+            reasons[run.name] = {"params": params, "reason": failed[run.name]}
         elif before.get("params") == params:
-            found[run.name] = dict(before)
-    return found
+            reasons[run.name] = dict(before)
+    return reasons
 
 
 # -- the page -------------------------------------------------------------------------------------
-def markdown_page(suite: Suite, found: Mapping[str, Any]) -> str:
+def markdown_page(suite: Suite, record: Mapping[str, Any]) -> str:
     """Return the page: a table of all runs and arms, then each run by itself."""
-    runs: Mapping[str, Any] = {run.name: found["runs"][run.name] for run in suite.runs if run.name in found["runs"]}
+    runs: Mapping[str, Any] = {run.name: record["runs"][run.name] for run in suite.runs if run.name in record["runs"]}
     places = list(dict.fromkeys(_place(run) for run in runs.values()))
     parts = [
         f"# {suite.title}",
         suite.about.strip(),
-        f"`{found['command']}`{f', {places[0]}' if len(places) == 1 else ''}.",
+        f"`{record['command']}`{f', {places[0]}' if len(places) == 1 else ''}.",
         *([overview(suite, runs)] if runs else []),
-        _unfinished(found),
-        *(_part(name, run, _place(run) if len(places) > 1 else None) for name, run in runs.items()),
+        _unfinished(record),
+        *(_run_section(name, run, _place(run) if len(places) > 1 else None) for name, run in runs.items()),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _unfinished(found: Mapping[str, Any]) -> str:
+def _unfinished(record: Mapping[str, Any]) -> str:
     """Name the runs without results, and say why those that failed did."""
-    failed = found.get(FAILED, {})
-    waiting = [name for name in found[NOT_RUN] if name not in failed]
+    failed = record.get(FAILED, {})
+    waiting = [name for name in record[NOT_RUN] if name not in failed]
     lines = [f"- {name} failed: {plain(one['reason'])}" for name, one in failed.items()]
     lines += [f"- Not finished: {', '.join(waiting)}."] if waiting else []
     return "\n".join(lines)
@@ -222,10 +224,10 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
         ]
         for run in runs.values()
     ]
-    whole = [name for name, run in runs.items() if run.get(COUNTS_ALL)]
+    counting_all = [name for name, run in runs.items() if run.get(COUNTS_ALL)]
     counted_calls = "those of all language models that are asked"
-    if len(whole) < len(runs):
-        more = f", which are counted in {', '.join(whole)} alone" if whole else ""
+    if len(counting_all) < len(runs):
+        more = f", which are counted in {', '.join(counting_all)} alone" if counting_all else ""
         counted_calls = f"those of annotators, without models that act or hint{more}"
     caption = (
         "Success rate on fresh episodes, or the return where an environment does not define success, and how many "
@@ -242,13 +244,13 @@ def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _place(run: Mapping[str, Any]) -> str:
-    made = run["made"]
-    where = made["machine"]
+    origin = run["made"]
+    where = origin["machine"]
     cores = "" if where["cores"] is None else f" with {counted(where['cores'], 'core')}"
-    return f"{made['date']}, {where.get('cpu', 'unknown CPU')}{cores}, Laurel {made['version']}"
+    return f"{origin['date']}, {where.get('cpu', 'unknown CPU')}{cores}, Laurel {origin['version']}"
 
 
-def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
+def _run_section(name: str, run: Mapping[str, Any], place: str | None) -> str:
     metrics = run["metrics"]
     known = _seconds(run)
     took = f"{sum(known.values()):,.0f} s in all ({', '.join(f'{stage} {s:,.0f}' for stage, s in known.items())})"
@@ -282,7 +284,7 @@ def _annotator(metrics: Mapping[str, Any]) -> str:
     every = annotation.get("label_sets_by", ())
     sets = Counter(one["judge"] for one in every)
     judges = [one for one in every if one["label_set"] == 0] or [annotation]
-    return "; ".join(_judge(one, sets[one.get("judge")]) for one in judges)
+    return "; ".join(_judge(judge, sets[judge.get("judge")]) for judge in judges)
 
 
 def _judge(quality: Mapping[str, Any], sets: int) -> str:
@@ -293,9 +295,9 @@ def _judge(quality: Mapping[str, Any], sets: int) -> str:
         return named
     named += f" (the first of {sets} label sets)" if sets > 1 else ""
     right = round(agreement["value"] * agreement["of"])
-    of = f"{right:,} of {agreement['of']:,} pairs that differ in it"
+    right_of_all = f"{right:,} of {agreement['of']:,} pairs that differ in it"
     neither = f", and has no preference in {progress['undecided']:,} more" if progress.get("undecided") else ""
-    return f"{named}, which agrees with hand-written progress on {of}{neither}"
+    return f"{named}, which agrees with hand-written progress on {right_of_all}{neither}"
 
 
 def _answers(metrics: Mapping[str, Any]) -> str:
@@ -307,9 +309,9 @@ def _answers(metrics: Mapping[str, Any]) -> str:
     only = next(iter(metrics["arms"].get(main, {}).get("rewards", ())), main)
     every = quality.get("by") or [{"reward": only, **quality}]
     return "\n".join(
-        f"- Reward {', by '.join(one[key] for key in ('reward', 'judge') if one.get(key))}: {found}."
+        f"- Reward {', by '.join(one[key] for key in ('reward', 'judge') if one.get(key))}: {measured}."
         for one in every
-        if one.get("label_set", 0) == 0 and (found := _quality(one))
+        if one.get("label_set", 0) == 0 and (measured := _quality(one))
     )
 
 

@@ -35,9 +35,9 @@ def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Out
     from laurel.tracking.judgements import log_asked
     from laurel.tracking.tracker import Tracker
 
-    made: dict[str, str] = {}
+    run_ids: dict[str, str] = {}
     if not sections["tracking"].enabled:
-        return made
+        return run_ids
     for name, path in inputs.items():
         manifest = read_manifest(path, PRODUCERS[name])
         if manifest["mlflow_run_id"] is not None:
@@ -47,8 +47,8 @@ def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Out
         worked = time.monotonic() - (manifest["seconds"] or 0.0)
         late = Output(path, counts=manifest["counts"], asked=manifest[ASKED], usage=manifest["usage"], started=worked)
         stage = STAGE[PRODUCERS[name]]
-        own = {name: sections[name] for name in stage.sections if name in sections}
-        tracker = Tracker(own, stage.name, sources, late, known=made)
+        used = {name: sections[name] for name in stage.sections if name in sections}
+        tracker = Tracker(used, stage.name, sources, late, known=run_ids)
         with tracker.stage_run(ended=ended) as run:
             if run:
                 if left := manifest["mlflow_left"]:
@@ -58,9 +58,9 @@ def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Out
         if late.mlflow_run_id is None:
             out.run_notes += late.run_notes
             break
-        made[name] = late.mlflow_run_id
+        run_ids[name] = late.mlflow_run_id
         out.agent_runs |= late.agent_runs
-    return made
+    return run_ids
 
 
 def _track(name: str, sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
@@ -79,4 +79,4 @@ def _track_agents(sections: Mapping[str, Any], tracker: Tracker, run: Run, late:
     agent = sections["agent"]
     arms = resolve_arms(sections["arms"], sections["rewards"], sections["shaping"], agent).values()
     places = [(arm, seed, late.path / arm.name / seed_folder(seed)) for arm in arms for seed in agent.seeds]
-    track_agents(tracker, run, [one for one in places if one[2].is_dir()])
+    track_agents(tracker, run, [place for place in places if place[2].is_dir()])

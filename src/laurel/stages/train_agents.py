@@ -117,9 +117,9 @@ def run(
         judging.answered = lambda: out.use_soon(judging.used())
         sources = Inputs(captions, preferences, reward)
         work = _Work(seed, context, unfinished, part, sources, agent.workers, modules)
-        whole = sum(steps_of(arm) for arm, _, _ in places)
+        all_steps = sum(steps_of(arm) for arm, _, _ in places)
         infos = arm_infos(sections["arms"], sections["rewards"], sections["agent"])
-        page = live(env.id, infos, places, whole - work.steps, whole) if live else None
+        page = live(env.id, infos, places, all_steps - work.steps, all_steps) if live else None
         tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
             runs = AgentRuns(tracker, tracked, note) if tracked else None
@@ -229,11 +229,11 @@ def groups(agents: Sequence[Agent], adapter: EnvAdapter) -> list[Sequence[Agent]
 
     alike: list[list[Agent]] = []
     for one in agents:
-        found = next((some for some in alike if some[0][0].agent == one[0].agent), None)
-        if found is None:
+        group = next((some for some in alike if some[0][0].agent == one[0].agent), None)
+        if group is None:
             alike.append([one])
         else:
-            found.append(one)
+            group.append(one)
     divided: list[Sequence[Agent]] = []
     for some in alike:
         agent = some[0][0].agent

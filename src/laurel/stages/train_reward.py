@@ -85,7 +85,7 @@ def _make(
     adapter = context.adapter
     trained = trained_arms(arms, context, adapter)
     wanted = [name for arm in arms if arm.name in trained for name in sorted(arm.reward)]
-    made: dict[str, tuple[RewardParams, tuple[int, ...] | None, int]] = {}
+    rewards: dict[str, tuple[RewardParams, tuple[int, ...] | None, int]] = {}
     jobs, names = [], chain(context.rewards, wanted)
     modules = preload("reward", context.env)
     if any(method_of(context.rewards[name]).per_seed for name in names):
@@ -94,7 +94,7 @@ def _make(
         settings = context.rewards[name]
         method = method_of(settings)
         sets = context.label_sets(settings)
-        made[name] = settings, agent.seeds if method.per_seed else None, 1 if method.per_seed else sets
+        rewards[name] = settings, agent.seeds if method.per_seed else None, 1 if method.per_seed else sets
         if not method.per_seed:
             for number in range(sets):
                 place = set_of(out.path / name, number)
@@ -109,8 +109,8 @@ def _make(
     if jobs:
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
             run_jobs(jobs, agent.workers, advance, modules)
-    StoredRewards.write(out.path, made)
-    out.counts, out.asked = {"rewards": len(made)}, context.account.asked
+    StoredRewards.write(out.path, rewards)
+    out.counts, out.asked = {"rewards": len(rewards)}, context.account.asked
     out.notes += context.account.notes
     stored = StoredRewards.read(out.path)
     out.notes += [f"The reward {name} is simulated: it was made by {who}." for name, who in stored.simulated().items()]
@@ -123,7 +123,7 @@ def _make(
         out.notes += method_of(stored.settings[name]).notes(name, qualities)
     if every := stored.qualities().values():
         out.counts["pairs"] = next((sets[0]["pairs"] for sets in every if "pairs" in sets[0]), 0)
-    if not made:
+    if not rewards:
         out.notes.append("No arm has a reward besides the environment's, so none was made.")
 
 
@@ -149,7 +149,7 @@ def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
             of_set = f"set-{number}." if number else ""
             numbers = {f"{begin}{of_set}{key}": value for key, value in flatten(quality).items()}
             run.log_metrics({key: value for key, value in numbers.items() if isinstance(value, int | float)})
-            own = {**tags, **stored.label_set_tag(name, number)}
-            source = run.log_model(set_of(path / name, number), f"reward-{name}", own, {CARD: card}, loads=True)
+            tags_of_set = {**tags, **stored.label_set_tag(name, number)}
+            source = run.log_model(set_of(path / name, number), f"reward-{name}", tags_of_set, {CARD: card}, loads=True)
             if sections["tracking"].register_models:
-                run.register(f"reward.{env.id}", source, own, alias=None if number else name)
+                run.register(f"reward.{env.id}", source, tags_of_set, alias=None if number else name)

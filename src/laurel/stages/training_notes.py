@@ -167,7 +167,7 @@ def _notes_on_unseen(trained: Sequence[_Trained]) -> list[str]:
     without an answer, which the reward does not pay.
     """
     notes = []
-    for arm in dict.fromkeys(one.arm.name for one in trained):
+    for arm in dict.fromkeys(agent.arm.name for agent in trained):
         states = [one.state for one in trained if one.arm.name == arm]
         unseen, unpaid = max(state["unseen"] for state in states), max(state.get("unpaid", 0) for state in states)
         if unpaid:
@@ -186,7 +186,7 @@ def _notes_on_unseen(trained: Sequence[_Trained]) -> list[str]:
 def _notes_on_pay(trained: Sequence[_Trained]) -> list[str]:
     """Return notes on agents to which their arm's reward never paid anything."""
     unpaid: dict[str, list[str]] = {}
-    for arm in dict.fromkeys(one.arm.name for one in trained):
+    for arm in dict.fromkeys(agent.arm.name for agent in trained):
         agents = [one for one in trained if one.arm.name == arm]
         never = [one for one in agents if one.paid == 0]
         names = [arm] if len(never) == len(agents) else [f"{arm} seed {one.seed}" for one in never]
@@ -204,9 +204,9 @@ def _notes_on_idleness(trained: Sequence[_Trained]) -> list[str]:
     enough.
     """
     idle: dict[str, list[str]] = {}
-    for one in trained:
-        if not one.learned:
-            idle.setdefault(one.arm.agent.section, []).append(f"{one.arm.name} seed {one.seed}")
+    for agent in trained:
+        if not agent.learned:
+            idle.setdefault(agent.arm.agent.section, []).append(f"{agent.arm.name} seed {agent.seed}")
     return [
         f"{', '.join(names)} never had enough to learn from: their weights are the initial ones. Raise "
         f"agent.steps, or lower n_envs or learning_starts of agent.{section}."
@@ -217,9 +217,9 @@ def _notes_on_idleness(trained: Sequence[_Trained]) -> list[str]:
 def _notes_on_stillness(trained: Sequence[_Trained]) -> list[str]:
     """Return a note on agents of PPO that ended with the policy they began with, although they learned."""
     still = {
-        f"{one.arm.name} seed {one.seed}": one.moved
-        for one in trained
-        if one.arm.agent.section == "ppo" and one.moved is not None and one.moved < STILL
+        f"{agent.arm.name} seed {agent.seed}": agent.moved
+        for agent in trained
+        if agent.arm.agent.section == "ppo" and agent.moved is not None and agent.moved < STILL
     }
     if not still:
         return []
@@ -248,12 +248,12 @@ def _notes_on_steps(trained: Sequence[_Trained]) -> list[str]:
 
 def _notes_on_resets(trained: Sequence[_Trained]) -> list[str]:
     """Return a note on arms in which a share of RESETS or more of the steps began a new episode."""
-    found: dict[str, float] = {}
-    for one in trained:
-        if engine_of(one.arm.agent).resets_count:
-            share = one.episodes / one.state["env_steps"]
-            found[one.arm.name] = max(found.get(one.arm.name, 0.0), share)
-    often = {name: share for name, share in found.items() if share >= RESETS}
+    shares: dict[str, float] = {}
+    for agent in trained:
+        if engine_of(agent.arm.agent).resets_count:
+            share = agent.episodes / agent.state["env_steps"]
+            shares[agent.arm.name] = max(shares.get(agent.arm.name, 0.0), share)
+    often = {name: share for name, share in shares.items() if share >= RESETS}
     if not often:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Parts of one agent's training: rounds whose proposals were sampled apart, each a task of its own on KFP."""
+"""Parts of one agent's training: rounds whose proposals were sampled separately, each in its own task on KFP."""
 
 from __future__ import annotations
 

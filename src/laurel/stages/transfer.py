@@ -79,7 +79,7 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
         DataError: a run is not finished or not up to date.
         ParamsError: two runs have the same name, or a run has no such arm, or one without a single reward.
     """
-    found = []
+    sources = []
     for folder in folders:
         file = folder / "params.yaml"
         params = load_params(file)
@@ -98,13 +98,13 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
             raise ParamsError(
                 f"{folder}: only an arm that is trained on a single reward can be transferred, and {which}.{allowed}"
             )
-        found.append(Source(folder.resolve().name, folder, params, arms[name], metrics))
-    names = [source.name for source in found]
+        sources.append(Source(folder.resolve().name, folder, params, arms[name], metrics))
+    names = [source.name for source in sources]
     if len(names) < 2 or len(set(names)) < len(names):
         raise ParamsError(
             f"transfer: the runs are {', '.join(names)}, but there must be two or more, each with its own name."
         )
-    return found
+    return sources
 
 
 def _other_files(content: Any, folder: Path) -> str | None:
@@ -174,7 +174,7 @@ def transfer(
             if entry["role"] in ("baseline", "control", "bound")
         )
     }
-    found = {
+    record = {
         "command": command,
         "date": today().isoformat(),
         "version": __version__,
@@ -186,48 +186,48 @@ def transfer(
         "label_sets": {source.name: sets for source in sources if (sets := _label_sets(source)) > 1},
         "controls": controls,
     }
-    write_json(output.with_suffix(".json"), found)
+    write_json(output.with_suffix(".json"), record)
     with written_whole(output) as partial:
-        partial.write_text(page(found), encoding="utf-8")
+        partial.write_text(page(record), encoding="utf-8")
 
 
-def page(found: Mapping[str, Any]) -> str:
+def page(record: Mapping[str, Any]) -> str:
     """Return the matrices in Markdown."""
-    names = list(found["arms"])
+    names = list(record["arms"])
 
     def rows(matrix: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
         return [[origin, *(brief(of_origin.get(name)) for name in names)] for origin, of_origin in matrix.items()]
 
-    trained = all(name in of_origin for of_origin in found["rewards"].values() for name in names)
-    whole = "" if trained else "; nothing was trained for the other cells (--agents-only)"
+    trained = all(name in of_origin for of_origin in record["rewards"].values() for name in names)
+    untrained = "" if trained else "; nothing was trained for the other cells (--agents-only)"
     alike = [
         f"The rewards of {', '.join(some)} have the same weights, since their captions and labels are the same: agents "
         "that are paid them in one environment do not differ."
-        for some in found["same_weights"]
+        for some in record["same_weights"]
     ]
     sets = [
         f"The run {name} has {n} label sets: its own agents, on the diagonal, are each paid the reward of their seed's "
         "label set, and agents elsewhere all that of label set 0."
-        for name, n in found["label_sets"].items()
+        for name, n in record["label_sets"].items()
         if trained
     ]
     parts = [
         "# Transfer between environments",
-        f"`{found['command']}`, {found['date']}, Laurel {found['version']}. Arm "
-        f"{_by_run(found['arms'])}, {_by_run(found['seeds'])} seeds; rows: made or trained there; "
+        f"`{record['command']}`, {record['date']}, Laurel {record['version']}. Arm "
+        f"{_by_run(record['arms'])}, {_by_run(record['seeds'])} seeds; rows: made or trained there; "
         "columns: tried there. Success of fresh episodes, or the return where an environment has no notion of success, "
         "with 95% intervals over seeds, and how many seeds solved the task.",
         "## Rewards: new agents, trained on another environment's reward",
-        markdown(["reward made in", *names], rows(found["rewards"])),
+        markdown(["reward made in", *names], rows(record["rewards"])),
         *alike,
         *sets,
-        f"The diagonal is the run itself{whole}. For comparison, the runs' baselines, controls and bounds:",
-        markdown(["arm", *names], rows(found["controls"])),
+        f"The diagonal is the run itself{untrained}. For comparison, the runs' baselines, controls and bounds:",
+        markdown(["arm", *names], rows(record["controls"])),
     ]
-    if found["agents"]:
+    if record["agents"]:
         parts += [
             "## Agents: played elsewhere without further training",
-            markdown(["agents trained in", *names], rows(found["agents"])),
+            markdown(["agents trained in", *names], rows(record["agents"])),
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -284,9 +284,9 @@ def _label_sets(source: Source) -> int:
     return StoredRewards.read(source.reward).sets[name]
 
 
-def _arm(own: ArmParams) -> dict[str, Any]:
+def _arm(arm: ArmParams) -> dict[str, Any]:
     """Return a copy of an arm with another reward."""
-    kept = own.model_dump(mode="json", include={"shaping", "agent", "extrinsic"})
+    kept = arm.model_dump(mode="json", include={"shaping", "agent", "extrinsic"})
     return {**{key: value for key, value in kept.items() if value not in (None, {})}, "reward": TRANSFERRED}
 
 
@@ -297,9 +297,9 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
     places: dict[tuple[str, str], Path] = {}
     jobs = []
     for origin in sources:
-        made = str(read_manifest(origin.agents, "train-agents")["digest"])
+        digest = str(read_manifest(origin.agents, "train-agents")["digest"])
         for target in sources:
-            table = work / f"{origin.name}.to.{target.name}.{_key(origin, made, target.params)[:12]}.parquet"
+            table = work / f"{origin.name}.to.{target.name}.{_key(origin, digest, target.params)[:12]}.parquet"
             places[origin.name, target.name] = table
             if not is_whole(table):
                 name, args = f"agents of {origin.name} in {target.name}", (origin, target, table)
@@ -316,13 +316,13 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def _key(origin: Source, made: str, params: Params) -> str:
+def _key(origin: Source, digest: str, params: Params) -> str:
     """Return the key of the episodes of agents with a digest in the environment of parameters.
 
     It has the content of the user's own files, too, such as an environment's module.
     """
     used = params.used("seed", "env", "caption", "evaluate")
-    about = {"agents": made, "arm": origin.arm.name, "version": __version__}
+    about = {"agents": digest, "arm": origin.arm.name, "version": __version__}
     files = named_files(used) | code_of_plugins(used)
     return digest_json({**about, **used, **({"files": files} if files else {})})
 

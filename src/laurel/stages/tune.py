@@ -91,7 +91,7 @@ def run(
     folder = search.storage.parent / f".{search.storage.stem}.{name}.partial"
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # already logged by earlier stages
     with (
-        _alone(search.storage, name),
+        _study_lock(search.storage, name),
         shared_budget(params.annotate) as asking,
         progress(search.trials, STAGE, "trials") as advance,
     ):
@@ -112,7 +112,7 @@ def run(
 
 
 @contextmanager
-def _alone(storage: Path, study: str) -> Iterator[None]:
+def _study_lock(storage: Path, study: str) -> Iterator[None]:
     """Hold the lock of a study.
 
     Raises:
@@ -200,11 +200,11 @@ def jobs_of(
             context = replace(context, annotate=candidate.annotate.model_copy(update={"budget": budget}))
         engine_of(arm.agent).check(context.adapter)  # before a process is started
         agents = [(arm, seed, folder / seed_folder(seed)) for seed in sweep.seeds]
-        found = {}
+        jobs_by_candidate = {}
         for some in groups(agents, context.adapter) if alone else [agents]:
             job = job_of(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, some, inputs))
-            found.update({place: job for _, _, place in some})
-        return found, steps_of(arm)
+            jobs_by_candidate.update({place: job for _, _, place in some})
+        return jobs_by_candidate, steps_of(arm)
 
     return jobs
 

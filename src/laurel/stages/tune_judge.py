@@ -65,8 +65,8 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
     settings = settings if model is None else settings.model_copy(update={"model": model, "adapter": None})
     _check(settings, labels)
     question = _prompt(prompt)
-    own = adapter_for(params.env, with_action=params.caption.with_action)
-    goal = _goal(params, labels, own)
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    goal = _goal(params, labels, adapter)
     tasks = () if labels.ranked is None else load_ranked(labels.ranked)
     used = {**params.used("seed", "env", "caption"), **_recorded(settings.model, labels, question, tuning)}
     used |= {} if goal is None else {"goal": goal}
@@ -81,11 +81,11 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         if path is not None
     }
     with output_directory(output, stage=STAGE, params=used, inputs=inputs, resumable=True) as out:
-        learned, tests = _subjects(params, labels, own, goal)
+        learned, tests = _subjects(params, labels, adapter, goal)
         ranked = [by_rank(task, labels.ranked_pairs, params.seed) for task in tasks]
         counts: Counter[str] = Counter()
-        for one in learned:
-            counts[one.adapter.env_id] += len(one.pairs)
+        for subject in learned:
+            counts[subject.adapter.env_id] += len(subject.pairs)
         local = load_model(settings)
         losses = _tune(local, [*learned, *ranked], question, tuning, params.seed, out)
         quality = {
@@ -152,7 +152,9 @@ def _prompt(name: str) -> Prompt:
     return prompt
 
 
-def _subjects(params: Params, labels: Labels, own: EnvAdapter, goal: str | None) -> tuple[list[Subject], list[Subject]]:
+def _subjects(
+    params: Params, labels: Labels, adapter: EnvAdapter, goal: str | None
+) -> tuple[list[Subject], list[Subject]]:
     """Return the pairs to train on, and those to test with.
 
     Args:
@@ -168,26 +170,26 @@ def _subjects(params: Params, labels: Labels, own: EnvAdapter, goal: str | None)
     ]
     learned = [by_progress(adapter_of(env), labels.pairs, params.seed) for env in labels.environments]
     if labels.gold is not None and goal is not None:
-        gold = GoldFile(labels.gold, Task(own.env_id, goal))
-        learned.append(by_gold(own, gold, labels.pairs, drawing(params.seed, own)))
+        gold = GoldFile(labels.gold, Task(adapter.env_id, goal))
+        learned.append(by_gold(adapter, gold, labels.pairs, drawing(params.seed, adapter)))
     if labels.preferences is not None and labels.captions is not None and goal is not None:
         rows = read_own(labels.preferences, labels.captions)
-        learned.append(by_judge(own, rows, goal, labels.pairs, params.seed))
+        learned.append(by_judge(adapter, rows, goal, labels.pairs, params.seed))
     for subject in learned:
         if subject.left_out:
-            used, of = len(subject.pairs), len(subject.pairs) + subject.left_out
-            tell(f"{subject.adapter.env_id}: learns from {used:,} of {of:,} labels; --pairs {of} takes all.")
+            used, total = len(subject.pairs), len(subject.pairs) + subject.left_out
+            tell(f"{subject.adapter.env_id}: learns from {used:,} of {total:,} labels; --pairs {total} takes all.")
     if not learned and labels.ranked is None:
         raise ParamsError(
             "There is no training data: name environments (--env), or give --gold, --preferences or --ranked-texts."
         )
     for test in tests:
-        for one in learned:
-            _check_new(test, one)
+        for known in learned:
+            _check_new(test, known)
     return learned, tests
 
 
-def _goal(params: Params, labels: Labels, own: EnvAdapter) -> str | None:
+def _goal(params: Params, labels: Labels, adapter: EnvAdapter) -> str | None:
     """Return the goal in words that gold labels or another judge's are for; None if there are none of these.
 
     Imported labels do not tell their goal, so they are for that of the params.
@@ -200,13 +202,13 @@ def _goal(params: Params, labels: Labels, own: EnvAdapter) -> str | None:
             raise DataError(
                 f"{labels.gold}: no such file. Label some pairs with `laurel annotate review`, or leave out --gold."
             )
-        return task_of(params.annotate, own).goal
+        return task_of(params.annotate, adapter).goal
     if labels.preferences is None or labels.captions is None:
         return None
-    given = {"captions": labels.captions, "preferences": labels.preferences}
-    made = read_inputs(params.used("env", "caption"), given)["preferences"]["params"]
-    asked = AnnotateParams.model_validate(made["annotate"]) if "annotate" in made else params.annotate
-    return task_of(asked, own).goal
+    inputs = {"captions": labels.captions, "preferences": labels.preferences}
+    origin = read_inputs(params.used("env", "caption"), inputs)["preferences"]["params"]
+    asked = AnnotateParams.model_validate(origin["annotate"]) if "annotate" in origin else params.annotate
+    return task_of(asked, adapter).goal
 
 
 def _check_new(test: Subject, learned: Subject) -> None:
@@ -258,10 +260,10 @@ def _tune(
 
 def _tested(local: LocalModel, tests: Sequence[Subject], prompt: Prompt) -> dict[str, Any]:
     """Return the judge's results on pairs of held-out environments, and on their questions with known answers."""
-    found: dict[str, Any] = {}
+    by_env: dict[str, Any] = {}
     for subject in tests:
         env_id = subject.adapter.env_id
-        found[env_id] = right(subject, _asked(local, subject, prompt))
+        by_env[env_id] = right(subject, _first_probabilities(local, subject, prompt))
         if has_probe(env_id):
             probe = load_probe(env_id)
             known = [
@@ -269,12 +271,12 @@ def _tested(local: LocalModel, tests: Sequence[Subject], prompt: Prompt) -> dict
                 for pair, side in zip(probe.questions, probe.expected, strict=True)
             ]
             of_probe = Subject(subject.adapter, tuple(known))
-            found[env_id]["probe"] = right(of_probe, _asked(local, of_probe, prompt))["accuracy"]
-    shares = [one["accuracy"]["value"] for one in found.values()]
-    return {"held_out": found, "mean_accuracy": sum(shares) / len(shares) if shares else None}
+            by_env[env_id]["probe"] = right(of_probe, _first_probabilities(local, of_probe, prompt))["accuracy"]
+    shares = [one["accuracy"]["value"] for one in by_env.values()]
+    return {"held_out": by_env, "mean_accuracy": sum(shares) / len(shares) if shares else None}
 
 
-def _asked(local: LocalModel, subject: Subject, prompt: Prompt) -> list[tuple[float, float]]:
+def _first_probabilities(local: LocalModel, subject: Subject, prompt: Prompt) -> list[tuple[float, float]]:
     """Return the probability of the text shown first, for each pair in both orders."""
     question = PairQuestion(prompt, subject.adapter, subject.goal)
     requests = [
@@ -326,8 +328,8 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
             "| environment | pairs | right | names the text shown first | known answers |",
             "|---|---|---|---|---|",
         ]
-        for env, found in quality["held_out"].items():
-            accuracy, bias, probe = found["accuracy"], found["position_bias"], found.get("probe")
+        for env, figures in quality["held_out"].items():
+            accuracy, bias, probe = figures["accuracy"], figures["position_bias"], figures.get("probe")
             of_probe = f"{round(probe['value'] * probe['of'])} of {probe['of']}" if probe else ""
             lines.append(f"| {env} | {accuracy['of']} | {_share(accuracy)} | {bias['value']:.0%} | {of_probe} |")
         lines += ["", f"On average {quality['mean_accuracy']:.0%} are right."]

@@ -52,11 +52,11 @@ def trainings(params: Params, adapter: EnvAdapter | None) -> dict[str, Training]
 
 def agents_and_steps(trained: Sequence[Training]) -> str:
     """Describe the number of agents, and the environment steps of each."""
-    agents = counted(sum(one.agents for one in trained), "agent")
-    each = sorted({one.steps_each for one in trained})
+    agents = counted(sum(training.agents for training in trained), "agent")
+    each = sorted({training.steps_each for training in trained})
     if not each:
         return agents
-    least = "at least " if any(one.at_least for one in trained) else ""
+    least = "at least " if any(training.at_least for training in trained) else ""
     return f"{agents} of {least}{' to '.join(f'{steps:,}' for steps in dict.fromkeys((each[0], each[-1])))} steps"
 
 
@@ -71,12 +71,12 @@ def pairs_asked(params: Params, shards: int = 1) -> str:
     most = sets * sum(asking.of_judge(judge).n_pairs for judge in judges)
     parts = [counted(n, what) for n, what in ((len(judges), "judge"), (sets, "label set")) if most and n > 1]
     together = f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})" if parts else ""
-    known = shards * sets * sum(_known(params.env, asking.of_judge(judge)) for judge in judges) if most else 0
+    known = shards * sets * sum(_n_known_answers(params.env, asking.of_judge(judge)) for judge in judges) if most else 0
     checks = f" and {known:,} with known answers" if known else ""
     return f"at most {counted(most, 'pair')} of captions{together}{checks}"
 
 
-def _known(env: EnvParams, asking: AnnotateParams) -> int:
+def _n_known_answers(env: EnvParams, asking: AnnotateParams) -> int:
     """Return the maximum number of questions with known answers to a judge: about success, and those of a probe."""
     probed = asking.probe.min_score is not None and has_probe(env.id)
     of_probe = len(load_probe(env.id).asked) if probed else 0
@@ -94,17 +94,17 @@ def _may_say_success(env: EnvParams) -> bool:
 
 def questions_in_training(trained: Sequence[Training]) -> list[str]:
     """Describe the maximum number of questions to online judges; empty if there are none."""
-    most = sum(one.agents * one.questions_each for one in trained)
+    most = sum(training.agents * training.questions_each for training in trained)
     return [f"at most {counted(most, 'question')} to online judges during training"] if most else []
 
 
 def judges_of_curricula(params: Params) -> dict[str, list[str]]:
     """Return judges of interesting tasks -> arms whose curricula ask them."""
-    found: dict[str, list[str]] = {}
+    arms_by_judge: dict[str, list[str]] = {}
     for name, arm in params.resolved_arms.items():
         if arm.trained and arm.agent.curriculum is not None and (judge := arm.agent.curriculum.interest) is not None:
-            found.setdefault(judge, []).append(name)
-    return found
+            arms_by_judge.setdefault(judge, []).append(name)
+    return arms_by_judge
 
 
 def judges_in_training(params: Params) -> list[str]:
