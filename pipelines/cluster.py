@@ -44,7 +44,7 @@ class Cluster:
 
         Raises:
             UnreachableError: nothing answers there.
-            ClusterError: what answers is not KFP, or wants a token.
+            ClusterError: the server is not KFP, or requires a token.
         """
         self.host, self.namespace = host.rstrip("/"), namespace
         token = os.environ.get(TOKEN)
@@ -71,9 +71,9 @@ class Cluster:
             ClusterError: it is too old.
         """
         needed = ".".join(map(str, OLDEST))
-        if not (found := re.match(r"\D*(\d+)\.(\d+)", self._version)):
+        if not (match := re.match(r"\D*(\d+)\.(\d+)", self._version)):
             return f"{self.host} does not say its version; Kubeflow Pipelines {needed} or later is needed."
-        if (int(found[1]), int(found[2])) < OLDEST:
+        if (int(match[1]), int(match[2])) < OLDEST:
             raise ClusterError(
                 f"{self.host} is Kubeflow Pipelines {self._version}, which cannot collect the outputs of a loop. "
                 f"Version {needed} or later is needed."
@@ -101,7 +101,7 @@ class Cluster:
         """
         try:
             with self._explained(), _package(request) as file:
-                made = self._client.create_run_from_pipeline_package(
+                created = self._client.create_run_from_pipeline_package(
                     str(file),
                     arguments=request["runtime_config"]["parameters"],
                     run_name=request["display_name"],
@@ -111,13 +111,13 @@ class Cluster:
                 )
         except UnreachableError as error:
             try:
-                found = self.running(request)
+                active = self.running(request)
             except LaurelError:
                 raise UnreachableError(f"{error} It is not known whether the run began. {SAME_AGAIN}") from None
-            if found is None:
+            if active is None:
                 raise UnreachableError(f"{error} The run does not exist yet. {SAME_AGAIN}") from None
-            return found
-        return str(made.run_id)
+            return active
+        return str(created.run_id)
 
     def schedule(self, request: Mapping[str, Any], experiment: str) -> str:
         """Schedule runs; return the recurring run's ID. If the response is lost, it is looked up.
@@ -128,8 +128,8 @@ class Cluster:
         try:
             return self._schedule(request, experiment)
         except UnreachableError:
-            if made := self.scheduled(request):
-                return made
+            if existing := self.scheduled(request):
+                return existing
             raise
 
     def scheduled(self, request: Mapping[str, Any]) -> str | None:
@@ -143,16 +143,16 @@ class Cluster:
                 namespace=self.namespace, filter=_named(request["display_name"], key="name")
             )
         wanted = request["trigger"]["cron_schedule"]["cron"]
-        for found in listed.recurring_runs or []:
-            cron = found.trigger.cron_schedule if found.trigger else None
-            if cron and cron.cron == wanted and (found.status or "ENABLED") == "ENABLED":
-                return str(found.recurring_run_id)
+        for recurring in listed.recurring_runs or []:
+            cron = recurring.trigger.cron_schedule if recurring.trigger else None
+            if cron and cron.cron == wanted and (recurring.status or "ENABLED") == "ENABLED":
+                return str(recurring.recurring_run_id)
         return None
 
     def _schedule(self, request: Mapping[str, Any], experiment: str) -> str:
         with self._explained(), _package(request) as file:
             parent = self._client.create_experiment(experiment, namespace=self.namespace)
-            made = self._client.create_recurring_run(
+            created = self._client.create_recurring_run(
                 parent.experiment_id,
                 request["display_name"],
                 cron_expression=request["trigger"]["cron_schedule"]["cron"],
@@ -161,7 +161,7 @@ class Cluster:
                 pipeline_package_path=str(file),
                 service_account=request.get("service_account"),
             )
-        return str(made.recurring_run_id)
+        return str(created.recurring_run_id)
 
     def look(self, run: str) -> Progress:
         """Return a run's state.
@@ -171,8 +171,8 @@ class Cluster:
             ClusterError: there is no such run, or it may not be looked at.
         """
         with self._explained(looking=True):
-            found = self._client.get_run(run)
-        tasks = (found.run_details.task_details if found.run_details else None) or []
+            details = self._client.get_run(run)
+        tasks = (details.run_details.task_details if details.run_details else None) or []
         steps: dict[str, Step] = {}
         for task in tasks:
             if (kind := step_of(task.display_name or "")) is None:
@@ -180,7 +180,7 @@ class Cluster:
             count = sum(step.kind == kind for step in steps.values())
             reason = task.error.message if task.error else ""
             steps[f"{kind} #{count + 1}" if count else kind] = Step(kind, _state(task.state), reason or "")
-        return Progress(_state(found.state), steps, (found.error.message if found.error else "") or "")
+        return Progress(_state(details.state), steps, (details.error.message if details.error else "") or "")
 
     def cancel(self, run: str) -> None:
         """Cancel a run.

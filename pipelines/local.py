@@ -105,7 +105,7 @@ def run_locally(
             local.init(chosen, workspace_root="", enable_caching=True, **places)
             try:
                 pipeline(**arguments(params, code_with_files(code, params, [output])))
-                (made,) = set(_made(output, kind)) - earlier
+                (produced,) = set(_made(output, kind)) - earlier
             # KFP raises the first, without a cause, for any step that fails; the other follows where it takes a
             # container that failed for one that succeeded
             except (RuntimeError, ValueError) as error:
@@ -118,10 +118,10 @@ def run_locally(
     partial = place.with_name(f".{kind}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        shutil.copytree(made, partial)
+        shutil.copytree(produced, partial)
         replace_directory(partial, place)
     except OSError as error:
-        raise DataError(f"{place}: cannot be written ({reason_of(error)}). All of it is in {made}.") from None
+        raise DataError(f"{place}: cannot be written ({reason_of(error)}). All of it is in {produced}.") from None
     return place
 
 
@@ -244,8 +244,8 @@ class _Listener(io.TextIOBase):
         elif warning := re.fullmatch(r"\[KFP Executor .* WARNING\]: (.*)", line):
             self._show(f"WARNING: {f'{running}: ' if running else ''}{warning[1]}")
         elif line.startswith(tuple(f"{step}: " for step in (*STEP_NAMES, *SWEEP_STEPS, *ROUND_STEPS))):  # progress
-            step, _, said = line.partition(": ")
-            self._show(f"{running or step}: {said}")
+            step, _, message = line.partition(": ")
+            self._show(f"{running or step}: {message}")
         return len(text)
 
     def _note(self, step: str, event: str, detail: str | None) -> None:

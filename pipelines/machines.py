@@ -49,18 +49,20 @@ DEFAULTS: Mapping[str, Resources] = {
 
 def resources(params: Params) -> dict[str, Resources]:
     """Return step -> machine."""
-    found = dict(DEFAULTS)
+    by_step = dict(DEFAULTS)
     for step, wanted in params.pipeline.resources.items():
         default = DEFAULTS[step]
         count = (1 if wanted.accelerators is None else wanted.accelerators) if wanted.accelerator else 0
-        found[step] = Resources(wanted.cpu or default.cpu, wanted.memory or default.memory, wanted.accelerator, count)
-    return found
+        by_step[step] = Resources(wanted.cpu or default.cpu, wanted.memory or default.memory, wanted.accelerator, count)
+    return by_step
 
 
 def sampler(params: Params) -> Resources:
     """Return the machine of propose: that of train-agents, with all its accelerators only if a server uses them."""
-    found = resources(params)["train-agents"]
-    return found if samples_by_server(params, "propose") else replace(found, accelerators=min(1, found.accelerators))
+    trainer = resources(params)["train-agents"]
+    return (
+        trainer if samples_by_server(params, "propose") else replace(trainer, accelerators=min(1, trainer.accelerators))
+    )
 
 
 GPU_USERS = ("annotate", "train-reward", "train-agents")

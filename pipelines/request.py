@@ -153,5 +153,5 @@ def recurring_request(run: Mapping[str, Any], cron: str) -> dict[str, Any]:
 
 
 def kfp_cron(cron: str) -> str:
-    """Put seconds before the five fields, as KFP wants it."""
+    """Put seconds before the five fields, as KFP requires."""
     return f"0 {' '.join(cron.split())}"

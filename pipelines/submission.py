@@ -83,36 +83,36 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     Raises:
         SubmissionError: a line for everything that is wrong.
     """
-    found = Findings()
-    _check_names(options, found)
-    variables, cluster_secrets = variables_of(options, environment, found)
-    params = found.attempt(lambda: _params(options))
+    findings = Findings()
+    _check_names(options, findings)
+    variables, cluster_secrets = variables_of(options, environment, findings)
+    params = findings.attempt(lambda: _params(options))
     search = options.search
-    sweep = found.attempt(lambda: plan_sweep(params, search)) if params and search else None
-    spec = found.attempt(lambda: _pipeline(options, params, sweep)) if params else None
+    sweep = findings.attempt(lambda: plan_sweep(params, search)) if params and search else None
+    spec = findings.attempt(lambda: _pipeline(options, params, sweep)) if params else None
     planned = adapter = None
     if params and spec:
         if options.template:
-            sweep = found.attempt(lambda: _sweep_of_template(spec, params))
-        _check_files(params, options, found)
+            sweep = findings.attempt(lambda: _sweep_of_template(spec, params))
+        _check_files(params, options, findings)
         if not options.vertex:
-            found.remarks.append("the image was not inspected: only the cluster has credentials to pull it.")
-        adapter = _check_fit(params, found)
+            findings.remarks.append("the image was not inspected: only the cluster has credentials to pull it.")
+        adapter = _check_fit(params, findings)
         if params.pipeline.checkpoints:
             variables[CHECKPOINTS] = params.pipeline.checkpoints
         elif options.vertex:  # where a bucket is mounted as a folder
             variables[CHECKPOINTS] = f"/gcs/{(options.bucket or '').removeprefix('gs://')}/checkpoints"
         elif params.pipeline.retries:
-            found.remarks.append(
+            findings.remarks.append(
                 "a training step that is retried starts over. To resume it, set pipeline.checkpoints to a folder that "
                 "all steps see, such as a mounted volume."
             )
-        variables.update(chat_models(options, params, environment, {*variables, *cluster_secrets}, found))
-        planned = found.attempt(lambda: _branches(spec, params))
-        _check_machines(spec, params, options, found)
-        found.check(check_quantization(spec, params))
-    if found.problems or params is None or spec is None or planned is None:
-        raise SubmissionError("\n".join(found.problems))
+        variables.update(chat_models(options, params, environment, {*variables, *cluster_secrets}, findings))
+        planned = findings.attempt(lambda: _branches(spec, params))
+        _check_machines(spec, params, options, findings)
+        findings.check(check_quantization(spec, params))
+    if findings.problems or params is None or spec is None or planned is None:
+        raise SubmissionError("\n".join(findings.problems))
     code_version = options.code_version or _code_of(options.image or "", params)
     return Submission(
         params=params,
@@ -125,7 +125,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         labels={"laurel-version": _label(__version__), "env": _label(params.env.id)},
         cluster_secrets=cluster_secrets,
         images=needed(spec, params, adapter),
-        remarks=found.remarks,
+        remarks=findings.remarks,
     )
 
 
@@ -138,27 +138,27 @@ def _code_of(image: str, params: Params) -> str:
     return image.partition("@")[2] or code_with_files(digest_of_sources(), params)
 
 
-def _check_names(options: Options, found: Findings) -> None:
+def _check_names(options: Options, findings: Findings) -> None:
     if options.vertex:
-        found.check(forms.project(options.project))
-        found.check(forms.region(options.region))
-        found.check(forms.bucket(options.bucket))
-        found.check(options.service_account and forms.service_account(options.service_account))
-        found.check(options.network and forms.network(options.network))
-        found.check(options.api_endpoint and forms.api_endpoint(options.api_endpoint))
+        findings.check(forms.project(options.project))
+        findings.check(forms.region(options.region))
+        findings.check(forms.bucket(options.bucket))
+        findings.check(options.service_account and forms.service_account(options.service_account))
+        findings.check(options.network and forms.network(options.network))
+        findings.check(options.api_endpoint and forms.api_endpoint(options.api_endpoint))
     else:
-        found.check(forms.host(options.host or ""))
+        findings.check(forms.host(options.host or ""))
     if options.schedule is not None:
-        found.check(forms.cron(options.schedule, vertex=options.vertex))
+        findings.check(forms.cron(options.schedule, vertex=options.vertex))
     if options.template is None:
-        found.check(forms.image(options.image, vertex=options.vertex))
-        found.check(options.gpu_image and forms.image(options.gpu_image, vertex=options.vertex))
+        findings.check(forms.image(options.image, vertex=options.vertex))
+        findings.check(options.gpu_image and forms.image(options.gpu_image, vertex=options.vertex))
     else:
         compiled_in = {"image": options.image, "gpu-image": options.gpu_image, "gpu": options.gpu}
         for option, given in {**compiled_in, "sweep": options.search}.items():
             if given:
-                found.check(
-                    f"--{option} does not go with --template, into which it is compiled: leave out one of them."
+                findings.check(
+                    f"--{option} cannot be used with --template, which already contains it: leave out one of them."
                 )
 
 
@@ -205,36 +205,36 @@ def _sweep_of_template(spec: Spec, params: Params) -> SweepPlan | None:
     return sweep
 
 
-def _check_files(params: Params, options: Options, found: Findings) -> None:
+def _check_files(params: Params, options: Options, findings: Findings) -> None:
     """Raise if parameters name local files, unless the user says that the image contains them."""
     local = local_files(params, vertex=options.vertex)
     for key, what in local.items():
         if key not in options.in_image:
             bucket = " or, on Vertex AI, in a bucket below /gcs/" if options.vertex and key != "env.id" else ""
-            found.check(
+            findings.check(
                 f"{key} is {what}, which is on this machine: steps only find what is in their image{bucket}. If the "
                 f"image holds it at the same place, add --in-image {key}"
             )
     for key in options.in_image:
         if key not in local:
-            found.check(
+            findings.check(
                 f"--in-image {shown(key)} names no parameter that is a file or folder here.{closest(key, local)}"
             )
 
 
-def _check_fit(params: Params, found: Findings) -> EnvAdapter | None:
+def _check_fit(params: Params, findings: Findings) -> EnvAdapter | None:
     """Run the checks of the step `plan` that are possible here; return the environment's adapter."""
     try:
         adapter = adapter_for(params.env, with_action=params.caption.with_action)
         check_fit(params, adapter)
         return adapter
     except MissingHereError as error:
-        found.remarks.append(
+        findings.remarks.append(
             f"whether the parameters fit together was not checked here: {error} The step plan does so, in the image "
             "and before any other step."
         )
     except LaurelError as error:
-        found.problems.extend(str(error).splitlines())
+        findings.problems.extend(str(error).splitlines())
     return None
 
 
@@ -244,34 +244,34 @@ def _branches(spec: Spec, params: Params) -> list[Branch]:
     return branches_beside(params, constant(spec, "plan", "rounds"), constant(spec, "plan", "seeds_per_step"))
 
 
-def _check_machines(spec: Spec, params: Params, options: Options, found: Findings) -> None:
+def _check_machines(spec: Spec, params: Params, options: Options, findings: Findings) -> None:
     """Raise for machines that Vertex AI does not have, and for idle accelerators."""
     by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
     for task in dict.fromkeys(tasks(spec)):  # of the rounds of an actor, each once
         kind, count = task.machine.accelerator, task.machine.accelerators
         known = by_name.get(kind) if options.vertex else None
         if count:
-            _check_accelerators(task, params, options, found)
+            _check_accelerators(task, params, options, findings)
         if options.vertex and (known or not count):
             size = cores(task.machine.cpu), gigabytes(task.machine.memory)
-            found.attempt(partial(check_size, task.name, *size, known, count))
+            findings.attempt(partial(check_size, task.name, *size, known, count))
 
 
-def _check_accelerators(task: Task, params: Params, options: Options, found: Findings) -> None:
+def _check_accelerators(task: Task, params: Params, options: Options, findings: Findings) -> None:
     kind, count = task.machine.accelerator, task.machine.accelerators
     by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
     if not options.vertex and kind != CLUSTER:
-        found.check(f"step {task.name} asks for {kind}, but on a cluster a GPU is {CLUSTER}: leave out --template.")
+        findings.check(f"step {task.name} asks for {kind}, but on a cluster a GPU is {CLUSTER}: leave out --template.")
     elif options.vertex and kind not in by_name:
-        found.check(
+        findings.check(
             f"step {task.name} asks for {kind}, which Vertex AI does not have. It has: {', '.join(ACCELERATORS)}."
         )
     elif options.vertex:
-        found.attempt(partial(check_count, task.name, by_name[kind], count))
+        findings.attempt(partial(check_count, task.name, by_name[kind], count))
     if options.template and (why := idle(params, machine_of(task.name))):
-        found.check(f"step {task.name} of {options.template} asks for an accelerator, {why}")
+        findings.check(f"step {task.name} of {options.template} asks for an accelerator, {why}")
     if count > 1 and not uses_all(params, task.name):
-        found.remarks.append(f"step {task.name} asks for {count} accelerators and uses one of them.")
+        findings.remarks.append(f"step {task.name} asks for {count} accelerators and uses one of them.")
 
 
 def _label(text: str) -> str:

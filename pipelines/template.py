@@ -124,8 +124,8 @@ def completed(spec: Spec, environment: Mapping[str, str], *, cache: bool) -> Spe
     spec = copy.deepcopy(spec)
     for executor in spec["deploymentSpec"]["executors"].values():
         container = executor["container"]
-        given = {variable["name"]: variable["value"] for variable in container.get("env", [])}
-        if variables := {**given, **environment}:
+        own = {variable["name"]: variable["value"] for variable in container.get("env", [])}
+        if variables := {**own, **environment}:
             container["env"] = [{"name": name, "value": value} for name, value in variables.items()]
     if not cache:
         for component in (spec["root"], *spec["components"].values()):

@@ -86,13 +86,13 @@ class Vertex:
         with _explained(self.place, bucket=name):
             client = storage.Client(project=self.place.project, credentials=self._credentials)
             try:
-                found = client.get_bucket(name, timeout=10, retry=_retry())
+                actual = client.get_bucket(name, timeout=10, retry=_retry())
             except api.Forbidden:  # the steps read and write as their service account, who may all the same
                 return (
                     f"no permission to look at the bucket gs://{name} (storage.buckets.get), so its existence and "
                     "region were not checked."
                 )
-        location = (found.location or "").lower()
+        location = (actual.location or "").lower()
         pair_of_regions = re.fullmatch(r"[a-z]+\d", location)
         if location and not pair_of_regions and not self.place.region.startswith(location):
             return f"bucket {name} lies in {location}, the run in {self.place.region}: traffic between them costs."
@@ -104,10 +104,10 @@ class Vertex:
         Raises:
             VertexError: it is not there, holds no Laurel, lacks what it needs, or is for other machines.
         """
-        found = look_into(image, self._credentials, needs)
-        if found.problem:
-            raise VertexError(found.problem)
-        return found.remark
+        inspected = look_into(image, self._credentials, needs)
+        if inspected.problem:
+            raise VertexError(inspected.problem)
+        return inspected.remark
 
     def submit(self, job: dict[str, Any], job_id: str) -> str:
         """Start a run; return its full name. If the response is lost, the run is looked up by its ID.
@@ -121,7 +121,7 @@ class Vertex:
         try:
             with _explained(self.place):
                 try:
-                    made = self._jobs.create_pipeline_job(
+                    created = self._jobs.create_pipeline_job(
                         parent=self.place.parent,
                         pipeline_job=message,
                         pipeline_job_id=job_id,
@@ -132,18 +132,18 @@ class Vertex:
                     return self.place.name(job_id)
         except UnreachableError as error:
             return self._found_after(job_id, error)
-        return str(made.name)
+        return str(created.name)
 
     def _found_after(self, job_id: str, error: UnreachableError) -> str:
         """Return the name of a run whose creation got no response, if it was created nevertheless."""
         try:
             with _explained(self.place):
-                found = self._jobs.get_pipeline_job(name=self.place.name(job_id), timeout=TIMEOUT, retry=_retry())
+                job = self._jobs.get_pipeline_job(name=self.place.name(job_id), timeout=TIMEOUT, retry=_retry())
         except UnreachableError:
             raise UnreachableError(f"{error} It is not known whether the run {job_id} began: {SAME_AGAIN}") from None
         except VertexError:
             raise UnreachableError(f"{error} The run {job_id} does not exist yet. {SAME_AGAIN}") from None
-        return str(found.name)
+        return str(job.name)
 
     def running(self, job: Mapping[str, Any]) -> str | None:
         """Return the ID of a run that the same request has started and that has not ended.
@@ -159,7 +159,7 @@ class Vertex:
                 timeout=TIMEOUT,
                 retry=_retry(),
             )
-            going = [str(found.name) for found in listed if _state(found.state.name) not in ENDED]
+            going = [str(candidate.name) for candidate in listed if _state(candidate.state.name) not in ENDED]
         return going[0].rpartition("/")[2] if going else None
 
     def schedule(self, schedule: dict[str, Any]) -> str:
@@ -172,12 +172,12 @@ class Vertex:
         json_format.ParseDict(schedule, message._pb)
         try:
             with _explained(self.place):
-                made = self._schedules.create_schedule(parent=self.place.parent, schedule=message, timeout=TIMEOUT)
+                created = self._schedules.create_schedule(parent=self.place.parent, schedule=message, timeout=TIMEOUT)
         except UnreachableError:
-            if found := self.scheduled(schedule):
-                return found
+            if existing := self.scheduled(schedule):
+                return existing
             raise
-        return str(made.name)
+        return str(created.name)
 
     def scheduled(self, schedule: Mapping[str, Any]) -> str | None:
         """Return the full name of an active schedule that the same request has made.
@@ -188,9 +188,9 @@ class Vertex:
         wanted = schedule["cron"], schedule["createPipelineJobRequest"]["pipelineJob"]["labels"][REQUEST]
         with _explained(self.place):
             request = aiplatform_v1.ListSchedulesRequest(parent=self.place.parent, filter='state="ACTIVE"')
-            for found in self._schedules.list_schedules(request, timeout=TIMEOUT, retry=_retry()):
-                if wanted == (found.cron, found.create_pipeline_job_request.pipeline_job.labels.get(REQUEST)):
-                    return str(found.name)
+            for candidate in self._schedules.list_schedules(request, timeout=TIMEOUT, retry=_retry()):
+                if wanted == (candidate.cron, candidate.create_pipeline_job_request.pipeline_job.labels.get(REQUEST)):
+                    return str(candidate.name)
         return None
 
     def look(self, job: str) -> Progress:
@@ -201,8 +201,8 @@ class Vertex:
             VertexError: there is no such run, or it may not be looked at.
         """
         with _explained(self.place, job=job):
-            found = self._jobs.get_pipeline_job(name=self.place.name(job), timeout=TIMEOUT, retry=None)
-        details = sorted(found.job_detail.task_details, key=lambda task: task.task_id)
+            state = self._jobs.get_pipeline_job(name=self.place.name(job), timeout=TIMEOUT, retry=None)
+        details = sorted(state.job_detail.task_details, key=lambda task: task.task_id)
         steps: dict[str, Step] = {}
         for task in details:
             if (kind := step_of(task.task_name)) is None:
@@ -210,7 +210,7 @@ class Vertex:
             count = sum(step.kind == kind for step in steps.values())
             name = f"{kind} #{count + 1}" if count else kind
             steps[name] = Step(kind, _state(task.state.name), _one_line(task.error.message), self._log(task))
-        return Progress(_state(found.state.name), steps, _one_line(found.error.message))
+        return Progress(_state(state.state.name), steps, _one_line(state.error.message))
 
     def _log(self, task: aiplatform_v1.PipelineTaskDetail) -> str:
         job = task.executor_detail.container_detail.main_job
