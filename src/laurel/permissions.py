@@ -90,11 +90,11 @@ def why_responses_are_refused(responses: Path, project: Path) -> str | None:
         return None
     if allowed and place == _absolute(allowed):
         return None
-    given = shlex.quote(str(responses))
+    quoted = shlex.quote(str(responses))
     return (
         f"annotate.language_model.responses is {responses}, which is neither below the working directory nor below the "
-        f"folder of the params file. If you want answers to be kept there, type: export {RESPONSES}={given} "
-        f"(or add --responses {given} to laurel annotate)"
+        f"folder of the params file. If you want answers to be kept there, type: export {RESPONSES}={quoted} "
+        f"(or add --responses {quoted} to laurel annotate)"
     )
 
 

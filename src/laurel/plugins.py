@@ -150,19 +150,19 @@ class Plugins(Generic[T_co]):
 
 def blame(error: BaseException) -> PluginError | None:
     """Return the error for an exception that another package's plug-in raised; None if no plug-in was involved."""
-    found, trace = None, error.__traceback__
+    sentence, trace = None, error.__traceback__
     while trace is not None:
         code, module = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__", "")
         if title := _loaded.get(module):
-            found = f"The {title} of another package raised {type(error).__name__} in {code.co_qualname}"
+            sentence = f"The {title} of another package raised {type(error).__name__} in {code.co_qualname}"
             if isinstance(error, SystemExit):
-                found = f"The {title} of another package called sys.exit() in {code.co_qualname}"
+                sentence = f"The {title} of another package called sys.exit() in {code.co_qualname}"
         trace = trace.tb_next
-    found = found or _miscalled(error)
-    if found is None:
+    sentence = sentence or _miscalled(error)
+    if sentence is None:
         return None
     said = (str(error).strip().splitlines() or ["without a message"])[0].rstrip(".")
-    return PluginError(f"{found}: {said}. Fix that package; --debug shows where.")
+    return PluginError(f"{sentence}: {said}. Fix that package; --debug shows where.")
 
 
 def _miscalled(error: BaseException) -> str | None:

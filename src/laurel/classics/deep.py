@@ -96,7 +96,7 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
     from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(1)  # keeps the order of summation fixed
-    found, tables = {}, []
+    by_title, tables = {}, []
     with drawing(11.5, 6.6) as figure, threadpool_limits(1, user_api="blas"):
         for axes, task in zip(figure.subplots(2, 2).flat, TASKS, strict=True):
             returns = np.array(
@@ -114,12 +114,12 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
                 name: {"algorithm": settings.model_dump(mode="json"), **_figures(of_agent, task)}
                 for (name, settings), of_agent in zip(task.agents.items(), returns, strict=True)
             }
-            found[task.title] = {"env": task.env_id, "steps": task.steps, "goal": task.goal, "agents": records}
+            by_title[task.title] = {"env": task.env_id, "steps": task.steps, "goal": task.goal, "agents": records}
             head = (task.title, f"return, last {WINDOW} episodes", f"steps to {task.goal:g}, median")
             tables.append(markdown(head, [(name, *in_words(record)) for name, record in records.items()]))
         save(figure, output / "deep.png")
     with written_whole(output / "deep.json") as partial:
-        write_json(partial, {"runs": n_runs, "seed": seed, "tasks": found})
+        write_json(partial, {"runs": n_runs, "seed": seed, "tasks": by_title})
     return "\n\n".join(tables)
 
 

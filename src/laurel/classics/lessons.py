@@ -84,9 +84,9 @@ def show_bandits(output: Path, *, n_runs: int, seed: int) -> str:
             env = gym.make(ARMED_BANDIT, max_episode_steps=bed.steps, n_arms=ARMS, **bed.arms)
             agents = _bandit_agents(bed)
             steps = [run_agent(env, agent, n_runs, seed) for agent in agents.values()]
-            reward = np.array([found.rewards for found in steps])
-            optimal = np.array([found.optimal for found in steps])
-            regret = np.array([found.regret for found in steps]).cumsum(axis=2)
+            reward = np.array([run.rewards for run in steps])
+            optimal = np.array([run.optimal for run in steps])
+            regret = np.array([run.regret for run in steps]).cumsum(axis=2)
             names, window = list(agents), 15 * bed.steps // 1000
             draw_rewards(panels[0], reward, names, window, title=f"{bed.title}: reward", legend=False)
             draw_rewards(panels[1], optimal, names, window, title="Pulls of the best arm", legend=False)

@@ -62,9 +62,9 @@ def _forget(options: argparse.Namespace) -> str:
     lines: list[str] = []
     total = 0
     for file, count, groups in forget(path, wanted, really=options.yes):
-        found = sum(group.answers for group in groups.values())
-        total += found
-        lines.append(f"{file}: {found:,} of {count:,} answers{' dropped' if options.yes else ''}")
+        n_found = sum(group.answers for group in groups.values())
+        total += n_found
+        lines.append(f"{file}: {n_found:,} of {count:,} answers{' dropped' if options.yes else ''}")
         if groups:
             table = [("model", "prompt", "status", "answers", "tokens", "cost", "reason")]
             table += [

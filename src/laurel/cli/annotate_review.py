@@ -152,7 +152,7 @@ def _summary(
             "gold_uncertain": gold_sides(pairs, texts, gold, "uncertain"),
         }
         compared = {name: compare(preferences.p_first, sides) for name, sides in known.items()}
-        shown = figures({name: found for name, found in compared.items() if found})
+        shown = figures({name: agreement for name, agreement in compared.items() if agreement})
         lines += [f"{f.measure}: {f.shown} ({f'{f.shown_interval}, ' if f.interval else ''}of {f.of:,})" for f in shown]
         lines += [] if shown else ["No pair has a preference in both, so agreement cannot be computed yet."]
     if gold.labels:

@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
     from laurel.data.written import written_whole
     from laurel.stages.compare_reports import compare
 
-    found = compare(options.a, options.b)
+    comparison = compare(options.a, options.b)
     with written_whole(options.output, parents=False) as partial:
-        partial.write_text(found.page(), encoding="utf-8")
-    return say(f"{found.text()}\npage: {options.output.resolve().as_uri()}\n")
+        partial.write_text(comparison.page(), encoding="utf-8")
+    return say(f"{comparison.text()}\npage: {options.output.resolve().as_uri()}\n")

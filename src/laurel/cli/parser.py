@@ -19,10 +19,10 @@ class Parser(argparse.ArgumentParser):
     """Reports mistakes with the parser of the command in which they are."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        found, unknown = super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self._end(f"unrecognized arguments: {' '.join(unknown)}", unknown[0], self._option_string_actions)
-        return found, unknown
+        return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""
@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
             self._end(f'{choice["what"]}"{choice["given"]}"', choice["given"], allowed)
         self._end(message)
 
-    def _end(self, message: str, given: str = "", allowed: Iterable[str] = ()) -> NoReturn:
+    def _end(self, message: str, value: str = "", allowed: Iterable[str] = ()) -> NoReturn:
         names = [name for name in allowed if name != "--help"]
-        near = closest(given.partition("=")[0], names, SIMILAR) if given else ""
+        near = closest(value.partition("=")[0], names, SIMILAR) if value else ""
         self.exit(2, f"{self.prog}: {message.rstrip('.')}.{near} {self.prog} --help lists what is allowed.\n")

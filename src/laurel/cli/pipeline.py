@@ -84,7 +84,7 @@ def _run_pipeline(options: argparse.Namespace) -> int:
     params = load_params(options.params)
     configure(options.params.parent)  # steps that are processes log where this machine's stages do
     sweep = sweep_plan(options, params)
-    made = pipelines_module("local").run_locally(
+    produced = pipelines_module("local").run_locally(
         params,
         options.output,
         runner=options.runner,
@@ -95,14 +95,14 @@ def _run_pipeline(options: argparse.Namespace) -> int:
         sweep=sweep,
     )
     if sweep is not None:
-        return say(f"{_summary_of_sweep(made, sweep)}\n")
-    metrics = made / METRICS
-    return say(f"{table(read_json(metrics))}\n\nreport:  {made / 'report.html'}\nmetrics: {metrics}\n")
+        return say(f"{_summary_of_sweep(produced, sweep)}\n")
+    metrics = produced / METRICS
+    return say(f"{table(read_json(metrics))}\n\nreport:  {produced / 'report.html'}\nmetrics: {metrics}\n")
 
 
-def _summary_of_sweep(made: Path, plan: SweepPlan) -> str:
+def _summary_of_sweep(folder: Path, plan: SweepPlan) -> str:
     from laurel.data.manifest import read_manifest
     from laurel.tuning.results import summary
     from laurel.tuning.trials import TRIALS, read_trials
 
-    return summary(made, plan.sweep, read_trials(made / TRIALS), read_manifest(made)["notes"])
+    return summary(folder, plan.sweep, read_trials(folder / TRIALS), read_manifest(folder)["notes"])

@@ -144,11 +144,11 @@ def _submit(options: argparse.Namespace) -> int:
 
 def _options(options: argparse.Namespace) -> Options:
     """Return the options of a submission, most of which have the names that they have on the command line."""
-    given = {**vars(options), "project": _project(options), "region": _region(options)}
-    given |= {"cache": not options.no_cache, "secrets": options.secret}
-    given["search"] = sweep_search(options)
+    values = {**vars(options), "project": _project(options), "region": _region(options)}
+    values |= {"cache": not options.no_cache, "secrets": options.secret}
+    values["search"] = sweep_search(options)
     kind = pipelines_module("submission").Options
-    made: Options = kind(**{field.name: given[field.name] for field in dataclasses.fields(kind)})
+    made: Options = kind(**{field.name: values[field.name] for field in dataclasses.fields(kind)})
     return made
 
 

@@ -212,7 +212,7 @@ def _learned_reward(
         watched = watched_arm(arms.values(), place or REWARD)
     sources = Inputs(CAPTIONS, PREFERENCES, place or REWARD, agents=agents)
     seed = player.seed if watched and watched.name == player.arm else None
-    found = watching(watched, RewardContext.of(params), adapter, sources, seed)
-    if found is None:
+    watched_reward = watching(watched, RewardContext.of(params), adapter, sources, seed)
+    if watched_reward is None:
         tell(f"laurel: no learned reward is shown: none of the method arms has one in {place or REWARD}.")
-    return found
+    return watched_reward

@@ -79,12 +79,12 @@ def _fit(options: argparse.Namespace) -> int:
     how: dict[str, Any] = {}
     for name, _, default, *_ in OF_TUNING:
         field = name[2:].replace("-", "_")
-        given = getattr(options, field)
-        if given is not None and options.train != "all":
+        value = getattr(options, field)
+        if value is not None and options.train != "all":
             raise ParamsError(
                 f"laurel reward fit: {name} only applies to --train all. Add --train all, or leave {name} out."
             )
-        how[field] = default if given is None else given
+        how[field] = default if value is None else value
     tuning = Tuning(**how) if options.train == "all" else None
     return say(run(options.rows, options.output, model=options.model, tuning=tuning, seed=options.seed))
 

@@ -75,10 +75,10 @@ def sweep_search(options: argparse.Namespace) -> Search | None:
         ParamsError: the options of a sweep are given without --sweep.
     """
     if options.trials is None:
-        given = [f"--{name}" for name in ("search", "arm", "seeds", "steps") if getattr(options, name)]
-        given += ["--sampler"] if options.sampler != DRAWN_BEFOREHAND[0] else []
-        if given:
-            raise ParamsError(f"{', '.join(given)} only applies to a sweep: add --sweep N, or leave it out.")
+        set_options = [f"--{name}" for name in ("search", "arm", "seeds", "steps") if getattr(options, name)]
+        set_options += ["--sampler"] if options.sampler != DRAWN_BEFOREHAND[0] else []
+        if set_options:
+            raise ParamsError(f"{', '.join(set_options)} only applies to a sweep: add --sweep N, or leave it out.")
         return None
     return search_of(options)
 

@@ -84,14 +84,14 @@ def _route(experiment: str) -> str:
 
     fails_with = failures()
     try:
-        found = _prepare(experiment)
+        experiment_id = _prepare(experiment)
     except fails_with as error:
         sys.stderr.write(f"laurel: the comparison view could not be created {explained(error)}.\n")
         return ""
-    if found is None:
+    if experiment_id is None:
         return ""
     query = {"workflowType": "machine_learning", "compareRunsMode": "CHART", "viewStateShareKey": VIEW}
-    return f"#/experiments/{found}/runs?{urlencode(query)}"
+    return f"#/experiments/{experiment_id}/runs?{urlencode(query)}"
 
 
 def _prepare(experiment: str) -> str | None:
@@ -102,13 +102,13 @@ def _prepare(experiment: str) -> str | None:
 
     quiet()
     client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
-    found = client.get_experiment_by_name(experiment)
-    if found is None:
+    existing = client.get_experiment_by_name(experiment)
+    if existing is None:
         return None
     value = json.dumps(view())
-    if found.tags.get(VIEW_TAG) != value:
-        client.set_experiment_tag(found.experiment_id, VIEW_TAG, value)
-    return str(found.experiment_id)
+    if existing.tags.get(VIEW_TAG) != value:
+        client.set_experiment_tag(existing.experiment_id, VIEW_TAG, value)
+    return str(existing.experiment_id)
 
 
 def view() -> dict[str, Any]:

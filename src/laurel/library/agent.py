@@ -91,15 +91,15 @@ class LoadedAgent:
         leaf = self._adapter.packed.leaves[0]
         declared = leaf.space.shape or ()
         try:
-            given = np.shape(leaf.get(observation))
-            if given == declared:
+            shape = np.shape(leaf.get(observation))
+            if shape == declared:
                 return False, self._adapter.pack_one(observation)[None]
-            if given[1:] == declared:
+            if shape[1:] == declared:
                 return True, self._adapter.pack(observation)
         except (IndexError, KeyError, TypeError, ValueError):
-            given = np.shape(observation) if isinstance(observation, np.ndarray) else ()
+            shape = np.shape(observation) if isinstance(observation, np.ndarray) else ()
         part = f'"{leaf.name}" ' if leaf.name else ""
-        got = f"{type(observation).__name__} {given}" if given else type(observation).__name__
+        got = f"{type(observation).__name__} {shape}" if shape else type(observation).__name__
         if isinstance(observation, Mapping):
             got = f"one with {', '.join(map(repr, observation)) or 'nothing'}"
         raise EnvError(

@@ -37,7 +37,7 @@ def annotate(
     Args:
         pairs: (first, second).
         annotator: as `annotate.annotator` in params.yaml: embedding, openai, huggingface, ensemble, or a plug-in's.
-        goal: what a good text reads like, or what to aim at.
+        goal: description of a good text, or the aim.
         anti_goal: what a useless text reads like; None: "Nothing useful happens."
         description: the task, for a chat model.
         seed: for everything drawn at random.

@@ -113,15 +113,15 @@ class Payer:
             tuple(_numbers(getattr(layer, f"{single}{kind}_space")) for kind in ("observation", "action"))
             for layer in layers
         ]
-        found = [i for i, spaces in enumerate(shown) if spaces == wanted]
-        if not found:
+        matching = [i for i, spaces in enumerate(shown) if spaces == wanted]
+        if not matching:
             raise EnvError(
                 f"{self.adapter.env_id}: captions are made from observations of {_short(self._shown)} and actions of "
                 f"{_short(self._acted)}, but none of these layers shows them: "
                 f"{', '.join(type(layer).__name__ for layer in layers)}. {advice}"
             )
         single_env = isinstance(env, gym.Env)  # layers of vector environments hold whole ones
-        place = ([i for i in found if single_env and _depth(layers[i]) >= self._depth] or found)[-1]
+        place = ([i for i in matching if single_env and _depth(layers[i]) >= self._depth] or matching)[-1]
         watching = watch(layers[place], self.adapter)
         if place == 0:
             return watching, watching

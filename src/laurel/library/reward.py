@@ -130,8 +130,8 @@ def shaping_of(shaping: Shaping) -> ShapingParams:
         return shaping
     if not isinstance(shaping, Mapping | None):
         raise ParamsError(f"laurel: shaping is {shaping!r:.60}, but must be a dictionary, such as {{'form': 'bonus'}}.")
-    found: ShapingParams = parse_sections({"shaping": dict(shaping or {})}, "laurel")["shaping"]
-    return found
+    params: ShapingParams = parse_sections({"shaping": dict(shaping or {})}, "laurel")["shaping"]
+    return params
 
 
 def _several(texts: Any, name: str) -> list[str]:
@@ -147,8 +147,8 @@ def _several(texts: Any, name: str) -> list[str]:
         texts = texts.to_pylist()
     if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
         raise ParamsError(f"{name} is {texts!r:.60}, but must be a list of texts.")
-    found = list(texts)
-    for number, text in enumerate(found):
+    items = list(texts)
+    for number, text in enumerate(items):
         if not isinstance(text, str):
             raise ParamsError(f"{name}[{number}] is {text!r:.60}, but must be a text.")
-    return found
+    return items

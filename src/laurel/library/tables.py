@@ -79,8 +79,8 @@ def _preferences(place: Path) -> pd.DataFrame:
     pairs, labels = read_pairs(place), read_preferences(place)
     texts = pd.Series(read_segments(_captions_of(place)).texts, dtype="object")
     columns = {name: getattr(labels, name) for name in PREFERENCES_SCHEMA.names if name != "pair"}
-    found = pd.DataFrame({"first": texts[pairs.first].to_numpy(), "second": texts[pairs.second].to_numpy(), **columns})
-    return found.assign(swap_consistent=found["swap_consistent"].map({1: True, 0: False, -1: None}))
+    table = pd.DataFrame({"first": texts[pairs.first].to_numpy(), "second": texts[pairs.second].to_numpy(), **columns})
+    return table.assign(swap_consistent=table["swap_consistent"].map({1: True, 0: False, -1: None}))
 
 
 def _captions_of(place: Path) -> Path:

@@ -86,12 +86,12 @@ class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
 
 def _spec_of(env: VectorEnv[Any, Any, Any]) -> EnvSpec | None:
     """Return the spec of the environments; only `gymnasium.make_vec` gives one to the vector environment itself."""
-    whole = env.unwrapped
-    if env.spec is not None or not isinstance(whole, SyncVectorEnv | AsyncVectorEnv):
+    vector_env = env.unwrapped
+    if env.spec is not None or not isinstance(vector_env, SyncVectorEnv | AsyncVectorEnv):
         return env.spec
-    if isinstance(whole, SyncVectorEnv):
-        return whole.envs[0].spec
-    one = whole.env_fns[0]()  # those in other processes cannot send every spec
+    if isinstance(vector_env, SyncVectorEnv):
+        return vector_env.envs[0].spec
+    one = vector_env.env_fns[0]()  # those in other processes cannot send every spec
     try:
         return one.spec
     finally:
@@ -136,10 +136,10 @@ class _VectorWatch(VectorWrapper[Any, Any, Any, Any, Any]):
 
 def _merged(info: Mapping[str, Any], final: Mapping[str, Any], ended: BoolArray) -> dict[str, Any]:
     """Return the info of the steps themselves, which is under `final` where an episode ended (N,)."""
-    found = {name: value for name, value in info.items() if name not in final}
+    merged = {name: value for name, value in info.items() if name not in final}
     for name in [name for name in final if name[0] != "_"]:
         other = info.get(name, final[name])
-        found[name] = [final[name][i] if ended[i] else other[i] for i in range(len(ended))]
+        merged[name] = [final[name][i] if ended[i] else other[i] for i in range(len(ended))]
         mask = info.get(f"_{name}", np.zeros(len(ended), np.bool_))
-        found[f"_{name}"] = np.where(ended, final.get(f"_{name}", False), mask)
-    return found
+        merged[f"_{name}"] = np.where(ended, final.get(f"_{name}", False), mask)
+    return merged

@@ -117,8 +117,8 @@ class _Watch(gym.Wrapper[Any, Any, Any, Any]):
 
     def taken(self) -> Transitions:
         """Return the transitions since the last call, and clear them."""
-        found, self.seen = self.seen, []
-        return found[0] if len(found) == 1 else _joined(found, self._adapter)
+        transitions, self.seen = self.seen, []
+        return transitions[0] if len(transitions) == 1 else _joined(transitions, self._adapter)
 
 
 def _joined(parts: list[Transitions], adapter: EnvAdapter) -> Transitions:

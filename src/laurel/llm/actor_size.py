@@ -72,12 +72,12 @@ def size_of(model: str, rank: int) -> Size:
 
     config = AutoConfig.from_pretrained(path_of(model), local_files_only=True)
     with torch.device("meta"):
-        made = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-    weights = sum(weight.numel() for weight in made.parameters())
-    head = made.get_output_embeddings()
+        empty = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    weights = sum(weight.numel() for weight in empty.parameters())
+    head = empty.get_output_embeddings()
     lora = sum(
         rank * (part.in_features + part.out_features)
-        for part in made.modules()
+        for part in empty.modules()
         if isinstance(part, torch.nn.Linear) and part is not head
     )
     text = config.get_text_config()

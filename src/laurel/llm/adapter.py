@@ -38,8 +38,8 @@ def _recorded(name: str, entry: str, *keys: str) -> Any:
     if not (quality := Path(adapter_place(name), QUALITY)).is_file():
         return None
     try:
-        found = json.loads(quality.read_text(encoding="utf-8"))[entry]
-        return tuple(found[key] for key in keys)
+        recorded = json.loads(quality.read_text(encoding="utf-8"))[entry]
+        return tuple(recorded[key] for key in keys)
     except (ValueError, LookupError, TypeError):
         raise adapter_not_loaded(name, f"its {QUALITY} is damaged") from None
 

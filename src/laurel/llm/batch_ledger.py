@@ -84,8 +84,8 @@ class BatchLedger:
         """Return a batch; None if another process has forgotten it."""
         with self._explained():
             query = "SELECT token, made_at, file, batch FROM batches WHERE token = ?"
-            found = self._connection.execute(query, (token,)).fetchone()
-            return Entry(*found) if found else None
+            row = self._connection.execute(query, (token,)).fetchone()
+            return Entry(*row) if row else None
 
     def keys(self, token: str) -> list[str]:
         """Return the keys of all questions in a batch, in order."""

@@ -94,9 +94,9 @@ class BatchServer:
                 if attempt == self._params.retries:
                     raise
                 time.sleep(self._backoff * 2**attempt)
-                found = self.find(entry, file)
-                if found is not None:
-                    return found
+                existing = self.find(entry, file)
+                if existing is not None:
+                    return existing
         raise AssertionError  # the last attempt returns or raises
 
     def find(self, entry: Entry, file: str) -> str | None:

@@ -96,8 +96,8 @@ def written_prompt(local: LocalModel, user: str, system: str | None = None) -> s
 
 def tokens_of(local: LocalModel, text: str) -> list[int]:
     """Return the tokens of a text that already includes its special tokens, such as a chat template's output."""
-    found: list[int] = local.tokenizer(text, add_special_tokens=False)["input_ids"]
-    return found
+    tokens: list[int] = local.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return tokens
 
 
 def plain_tokenizer(local: LocalModel) -> Any:

@@ -161,10 +161,10 @@ def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply 
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
         return Failure(NO_COMPLETION, billed)
-    found = replies.answer_of(message, replies.finish_reason(choice.get("finish_reason")))
-    if found is None:
+    read = replies.answer_of(message, replies.finish_reason(choice.get("finish_reason")))
+    if read is None:
         return Failure("the answer's content is neither text nor a list of parts", billed)
-    text, ended = found
+    text, ended = read
     return Reply(
         text=text,
         logprobs=_logprobs(choice.get("logprobs"), request.choices) if request.choices else None,

@@ -186,9 +186,9 @@ class _LoopThread(Generic[Item, Result]):
         self._loop.close()
 
     async def _finish(self, close: Callable[[], Awaitable[None]]) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await close()
         await self._loop.shutdown_asyncgens()

@@ -67,16 +67,16 @@ def encode_cached(
     missing.sort(key=lambda number: len(texts[number]))  # so that batches have texts of similar length
     for start in range(0, len(missing), SHARE):
         numbers = missing[start : start + SHARE]
-        found = encoder.encode([texts[number] for number in numbers])
+        encoded = encoder.encode([texts[number] for number in numbers])
         if not vectors.shape[1]:
-            vectors = np.zeros((len(texts), found.shape[1]), dtype=np.float32)
-        vectors[numbers] = found
+            vectors = np.zeros((len(texts), encoded.shape[1]), dtype=np.float32)
+        vectors[numbers] = encoded
         raw = np.frombuffer(b"".join(keys[number] for number in numbers), dtype=np.uint8).reshape(-1, KEY_BYTES)
         name = hashlib.sha256(raw.tobytes()).hexdigest()[:32]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             partial = folder / f".{name}.{uuid.uuid4().hex}.partial"  # another process may write the same file
-            save_file({"keys": raw, "vectors": found}, partial)
+            save_file({"keys": raw, "vectors": encoded}, partial)
             partial.replace(folder / f"{name}.safetensors")
         except OSError as error:
             raise DataError(f"{folder}: cannot be written ({error.strerror}). Set LAUREL_CACHE.") from None
@@ -93,7 +93,7 @@ def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArr
     for file in sorted(folder.glob("*.safetensors")):
         try:
             part = load_file(file)
-            raw, found = part["keys"].tobytes(), part["vectors"]
+            raw, stored = part["keys"].tobytes(), part["vectors"]
         except (OSError, SafetensorError, KeyError):
             file.unlink(missing_ok=True)
             continue
@@ -101,9 +101,9 @@ def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArr
         rows = np.flatnonzero(numbers >= 0)
         if len(rows):
             if not vectors.shape[1]:
-                vectors = np.zeros((size, found.shape[1]), dtype=np.float32)
+                vectors = np.zeros((size, stored.shape[1]), dtype=np.float32)
             places = numbers[rows]
-            vectors[places] = found if len(rows) == len(found) else found[rows]  # a whole file without a copy
+            vectors[places] = stored if len(rows) == len(stored) else stored[rows]  # a whole file without a copy
             known[places] = True
     return vectors, known
 
@@ -123,7 +123,7 @@ def _commit(name: str) -> str | None:
     from huggingface_hub import try_to_load_from_cache
 
     try:
-        found = try_to_load_from_cache(name, "config.json")
+        file = try_to_load_from_cache(name, "config.json")
     except ValueError:  # it cannot be a name on the hub
         return None
-    return Path(found).parent.name if isinstance(found, str) else None
+    return Path(file).parent.name if isinstance(file, str) else None

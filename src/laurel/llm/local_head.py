@@ -43,8 +43,8 @@ class SomeLogits(torch.nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits."""
         if not self.plain:  # a quantised one, or one with LoRA weights
-            found: torch.Tensor = self.head(hidden)[..., self.tokens]
-            return found
+            logits: torch.Tensor = self.head(hidden)[..., self.tokens]
+            return logits
         return torch.nn.functional.linear(hidden.to(self.weight.dtype), self.weight, self.bias)
 
 

@@ -98,9 +98,9 @@ class PromptReader:
             tail = self._local.tokenizer.decode([last])
             before, known = self._tokens(tail), {}
             for choice in choices:
-                whole = self._tokens(tail + choice)
+                tokens_of_both = self._tokens(tail + choice)
                 # a choice that would merge with the token before is tokenised alone: the prompt's tokens are fixed
-                joined = whole[: len(before)] != before
-                known[choice] = self._tokens(choice) if joined else whole[len(before) :]
+                joined = tokens_of_both[: len(before)] != before
+                known[choice] = self._tokens(choice) if joined else tokens_of_both[len(before) :]
             self._answers[last, choices] = known
         return known

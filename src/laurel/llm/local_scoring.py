@@ -149,8 +149,8 @@ class Scorer:
             )
         reads = [(number, read) for number, row in enumerate(rows) for read in row.reads]
         of_row, at, token = torch.tensor([(i, wanted[i].index(read.place), read.token) for i, read in reads]).T
-        found = logits.float().log_softmax(dim=-1)[of_row, at, token].tolist()
-        yield from zip((read for _, read in reads), found, strict=True)
+        values = logits.float().log_softmax(dim=-1)[of_row, at, token].tolist()
+        yield from zip((read for _, read in reads), values, strict=True)
 
 
 def tree_mask(rows: Sequence[Row], shared: int, dtype: torch.dtype) -> torch.Tensor:

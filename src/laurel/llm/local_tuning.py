@@ -210,9 +210,9 @@ def _loss(local: LocalModel, shared: int, rows: Sequence[Row], logit: _Logit) ->
     own = [row.tokens[shared:] for row in rows]
     width = max(map(len, own))
     tokens = torch.tensor([row + [0] * (width - len(row)) for row in own], device=device)
-    found = logit(tokens, torch.tensor([len(row) - 1 for row in own]), cache)
+    logits = logit(tokens, torch.tensor([len(row) - 1 for row in own]), cache)
     targets = torch.tensor([row.target for row in rows], device=device)
-    return torch.nn.functional.binary_cross_entropy_with_logits(found, targets)
+    return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
 
 
 def _save(

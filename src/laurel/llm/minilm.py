@@ -73,9 +73,9 @@ class MiniLM:
 
 def _of_layer(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return a layer's weights by torch's names, where one matrix projects queries, keys and values."""
-    found = {}
+    renamed = {}
     for kind in ("weight", "bias"):
         projections = [weights[f"{prefix}.attention.self.{one}.{kind}"] for one in ("query", "key", "value")]
-        found[f"self_attn.in_proj_{kind}"] = torch.cat(projections)
-        found |= {f"{ours}.{kind}": weights[f"{prefix}.{theirs}.{kind}"] for ours, theirs in _PARTS.items()}
-    return found
+        renamed[f"self_attn.in_proj_{kind}"] = torch.cat(projections)
+        renamed |= {f"{ours}.{kind}": weights[f"{prefix}.{theirs}.{kind}"] for ours, theirs in _PARTS.items()}
+    return renamed

@@ -120,15 +120,15 @@ class _Copy:
                 new.execute("INSERT INTO batches SELECT * FROM store.batches")
                 new.execute("INSERT INTO batch_lines SELECT * FROM store.batch_lines")
             (count,) = new.execute("SELECT count(*) FROM main.responses").fetchone()
-            found = count, _batches(new)
-        if found != self._written:
+            content = count, _batches(new)
+        if content != self._written:
             partial = self._target.with_name(f".{self._target.name}.partial")
             shutil.copyfile(self._new, partial)
             with partial.open("rb") as stream:
                 os.fsync(stream.fileno())
             partial.replace(self._target)
             sync_directory(self._target.parent)
-            self._written = found
+            self._written = content
 
 
 def _batches(store: sqlite3.Connection) -> list[tuple[str, str | None]]:

@@ -193,9 +193,9 @@ class _Run:
 
     def _join(self) -> None:
         """Join batches that were sent earlier, by a stopped run or by another process."""
-        found = self._ledger.find(list(self._queue))
-        for token in dict.fromkeys(found.values()):
-            keys = {key for key, in_token in found.items() if in_token == token}
+        tokens_by_key = self._ledger.find(list(self._queue))
+        for token in dict.fromkeys(tokens_by_key.values()):
+            keys = {key for key, in_token in tokens_by_key.items() if in_token == token}
             entry = self._ledger.entry(token)
             if entry is None:  # another process has just received its answers, and stored them before
                 continue

@@ -64,13 +64,13 @@ def scores(value: Any) -> dict[str, float] | None:
     """Return choice -> log-probability for storage; None if one of them is not finite or not a number."""
     if not isinstance(value, Mapping):
         return None
-    found: dict[str, float] = {}
+    by_choice: dict[str, float] = {}
     for choice, logprob in value.items():
         number = log_probability(logprob)
         if not isinstance(choice, str) or number is None or not math.isfinite(number):
             return None
-        found[choice] = number
-    return found
+        by_choice[choice] = number
+    return by_choice
 
 
 def stored_scores(text: Any) -> dict[str, float] | None:

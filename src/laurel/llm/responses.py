@@ -215,12 +215,12 @@ class ResponseStore:
         if content not in self._contexts:
             with transaction(self._connection):
                 select = "SELECT id, example FROM contexts WHERE content = ? ORDER BY id"
-                found = self._connection.execute(select, (content,)).fetchone()
-                if found is None:
+                row = self._connection.execute(select, (content,)).fetchone()
+                if row is None:
                     digest = hashlib.blake2b(f"{len(content)}:{content}{messages}".encode(), digest_size=8).hexdigest()
-                    found = digest, messages
+                    row = digest, messages
                     self._connection.execute("INSERT INTO contexts VALUES (?, ?, ?)", (digest, content, messages))
-            self._contexts[content] = _Context(found[0], found[1].encode())
+            self._contexts[content] = _Context(row[0], row[1].encode())
         return self._contexts[content]
 
     def usual(self, identity: Identity, prompt_digest: str) -> Usual:

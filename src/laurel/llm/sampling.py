@@ -177,10 +177,10 @@ def _batch(
             states[rows] = [grammar.edges[states[row]][token] for row, token in zip(rows, tokens, strict=True)]
         return tokens
 
-    whole = decode(local, prompts, choose, [max_tokens] * len(prompts))
-    ends = [answer[-1] if answer[-1] in local.stops else None for answer in whole]
+    answers = decode(local, prompts, choose, [max_tokens] * len(prompts))
+    ends = [answer[-1] if answer[-1] in local.stops else None for answer in answers]
     return Sampled(
-        [answer if end is None else answer[:-1] for answer, end in zip(whole, ends, strict=True)], log_prob, ends
+        [answer if end is None else answer[:-1] for answer, end in zip(answers, ends, strict=True)], log_prob, ends
     )
 
 
@@ -190,7 +190,7 @@ def log_probs(
     """Return the log-probabilities (N,) of answers, given as tokens including the end token, without a grammar."""
     import torch
 
-    found = np.zeros(len(prompts), dtype=np.float32)
+    totals = np.zeros(len(prompts), dtype=np.float32)
     longest = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
     rows = max(1, BATCH_TOKENS // 4 // longest)
     for start in range(0, len(prompts), rows):
@@ -205,5 +205,5 @@ def log_probs(
         for i, row in enumerate(some):
             first = len(prompts[start + i])
             places = torch.arange(first - 1, len(row) - 1)
-            found[start + i] = float(logs[i, places, torch.tensor(row[first:])].sum())
-    return found
+            totals[start + i] = float(logs[i, places, torch.tensor(row[first:])].sum())
+    return totals

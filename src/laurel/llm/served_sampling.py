@@ -123,7 +123,7 @@ class ServedModel:
         content = self._post("completions", asked)
         try:
             choices = sorted(json.loads(content)["choices"], key=lambda choice: int(choice["index"]))
-            found = [
+            answers = [
                 ([int(token) for token in choice["token_ids"]], float(sum(choice["logprobs"]["token_logprobs"])))
                 for choice in choices
             ]
@@ -132,9 +132,9 @@ class ServedModel:
                 f"The server at {self._serve.base_url} answers without the tokens and log-probabilities that "
                 f"vLLM 0.30 gives ({type(error).__name__}: {error}); {KEY} needs that version or a later one."
             ) from None
-        if len(found) != asked["n"]:
-            raise RefusedError(f"The server at {self._serve.base_url} gave {len(found)} answers, not {asked['n']}.")
-        return found
+        if len(answers) != asked["n"]:
+            raise RefusedError(f"The server at {self._serve.base_url} gave {len(answers)} answers, not {asked['n']}.")
+        return answers
 
     def _load(self, local: LocalModel) -> None:
         """Send the current weights to the server under a new name, since its cache is keyed by name."""
@@ -157,7 +157,7 @@ class ServedModel:
         )
         try:
             with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
-                found: bytes = answer.read()
+                body: bytes = answer.read()
         except HTTPError as error:
             why = error.read().decode(errors="replace")[:SHOWN]
             own = " ".join(options_of(self._settings))
@@ -167,7 +167,7 @@ class ServedModel:
             ) from None
         except OSError as error:
             raise RefusedError(f"The server at {self._serve.base_url} ({KEY}) does not answer: {error}.") from None
-        return found
+        return body
 
 
 def options_of(settings: LanguageActorParams) -> list[str]:

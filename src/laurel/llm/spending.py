@@ -73,8 +73,8 @@ class Ledger:
         ]
         query = f"SELECT {', '.join(sums)} FROM spending WHERE account != :account"  # noqa: S608
         with self._opened() as file:
-            found = file.execute(query, {"pid": os.getpid(), "account": self._account}).fetchone()
-            return Spending(*found[:3]), Spending(*found[3:6]), Spending(*found[6:])
+            row = file.execute(query, {"pid": os.getpid(), "account": self._account}).fetchone()
+            return Spending(*row[:3]), Spending(*row[3:6]), Spending(*row[6:])
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:

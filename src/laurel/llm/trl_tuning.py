@@ -161,10 +161,10 @@ def gradient_of_groups(
     before = weights_of(local.model)
     batches = sum(len(group.answers) for group in groups) // how.batch_size
     once = {"optim": "sgd", "learning_rate": 1.0, "gradient_accumulation_steps": batches}
-    found = _of_groups(local, groups, loss, how, seed, once, from_base=True)
+    loss_value = _of_groups(local, groups, loss, how, seed, once, from_base=True)
     gradient = {name: before[name] - weight for name, weight in weights_of(local.model).items()}  # a step of plain SGD
     put_weights(local.model, before)
-    return found, gradient
+    return loss_value, gradient
 
 
 def step_of(groups: Sequence[Any], loss: str, how: Tuning, processes: int = 1) -> int:
@@ -245,8 +245,8 @@ def _contrastive(base: Any, how: Tuning) -> Any:
 
     class Contrastive(base):  # type: ignore[misc]
         def _generate_and_score_completions(self, inputs: Any) -> Any:
-            found = super()._generate_and_score_completions(inputs)
-            return {**found, "place": torch.arange(len(inputs))}  # TRL shuffles the answers of a batch
+            outputs = super()._generate_and_score_completions(inputs)
+            return {**outputs, "place": torch.arange(len(inputs))}  # TRL shuffles the answers of a batch
 
         def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
             mask = inputs["completion_mask"]
@@ -298,23 +298,23 @@ def _recorded(base: Any, groups: Sequence[Group], before: Any, *, returns_log_pr
                     drawn.extend(group.scores)
             end = self.processing_class.eos_token_id
             ids = [
-                [*self.processing_class(one, add_special_tokens=False)["input_ids"], end]
-                if isinstance(one, str)
-                else list(one)
-                for one in answers
+                [*self.processing_class(answer, add_special_tokens=False)["input_ids"], end]
+                if isinstance(answer, str)
+                else list(answer)
+                for answer in answers
             ]
             return (ids, None) if returns_log_probs else ids
 
         def _generate_and_score_completions(self, inputs: Any) -> Any:
-            found = super()._generate_and_score_completions(inputs)
+            outputs = super()._generate_and_score_completions(inputs)
             if before is None:
-                return found
-            mask = found["completion_mask"]
-            ids = torch.cat([found["prompt_ids"], found["completion_ids"]], dim=1)
-            seen = torch.cat([found["prompt_mask"], mask], dim=1)
+                return outputs
+            mask = outputs["completion_mask"]
+            ids = torch.cat([outputs["prompt_ids"], outputs["completion_ids"]], dim=1)
+            seen = torch.cat([outputs["prompt_mask"], mask], dim=1)
             with torch.no_grad():
                 logs, *_ = self._get_per_token_logps_and_entropies(before, ids, seen, mask.shape[1])
-            return {**found, "old_per_token_logps": logs, "old_logps": (logs * mask).sum(dim=1)}
+            return {**outputs, "old_per_token_logps": logs, "old_logps": (logs * mask).sum(dim=1)}
 
         @staticmethod
         def scores_of(**_: Any) -> list[float]:
@@ -367,21 +367,21 @@ def _train(
             "dataloader_pin_memory": False,
             "seed": seed % 2**32,
         }
-        given = dict(arguments or {})
+        options = dict(arguments or {})
         if reference and not hasattr(model, "peft_config"):
-            given["ref_model"] = _copy(local)
+            options["ref_model"] = _copy(local)
         with no_bars():
-            made = trainer(
+            runner = trainer(
                 model=model,
                 args=config(**{**settings, **extra}),
                 processing_class=plain_tokenizer(local),
                 train_dataset=Dataset.from_list(data),
-                **given,
+                **options,
             )
-        made.remove_callback(PrinterCallback)  # it would write to standard output
-        if from_base and "ref" in made.model.peft_config:
-            made.model.delete_adapter("ref")  # TRL's copy of the adapter; without one it uses the base model
-        loss = float(made.train().training_loss)
+        runner.remove_callback(PrinterCallback)  # it would write to standard output
+        if from_base and "ref" in runner.model.peft_config:
+            runner.model.delete_adapter("ref")  # TRL's copy of the adapter; without one it uses the base model
+        loss = float(runner.train().training_loss)
         loss = mean_of_all(loss) if where.world > 1 else loss
     if not math.isfinite(loss):
         raise TrainingError("The language model's loss is NaN or infinite: lower its learning_rate.")

@@ -141,8 +141,8 @@ def _run(folder: Path, processes: int) -> None:
     # the others may fail because the first one did
     failures = sorted(folder.glob(FAILED), key=lambda path: path.stat().st_mtime_ns)
     if failures:
-        found = json.loads(failures[0].read_text(encoding="utf-8"))
-        raise TrainingError(found["sentence"]) from _InProcessError(found["trace"])
+        failure = json.loads(failures[0].read_text(encoding="utf-8"))
+        raise TrainingError(failure["sentence"]) from _InProcessError(failure["trace"])
     end = (folder / "log").read_text(encoding="utf-8", errors="replace")[-SHOWN:]
     raise TrainingError(
         f"One of the {processes} processes that tune the language model ({KEY}) was killed (out of memory?). Run the "

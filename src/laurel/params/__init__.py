@@ -229,9 +229,9 @@ class Params(Section):
         Raises:
             KeyError: there is no such arm.
         """
-        found = next((one for one in self.arms if one.name == arm), None) or arm_of(arm)
-        rewards = resolved(self.rewards, found.reward)
-        return self.model_copy(update={"arms": (found,), "rewards": rewards})
+        own_arm = next((one for one in self.arms if one.name == arm), None) or arm_of(arm)
+        rewards = resolved(self.rewards, own_arm.reward)
+        return self.model_copy(update={"arms": (own_arm,), "rewards": rewards})
 
 
 def load_params(path: Path) -> Params:

@@ -86,13 +86,13 @@ class BudgetParams(Section):
         """Whether there is any limit."""
         return any(limit is not None for limit in (self.max_calls, self.max_tokens, self.max_cost, self.max_minutes))
 
-    def share(self, number: int, of: int) -> BudgetParams:
+    def share(self, number: int, parts: int) -> BudgetParams:
         """Return the budget of one of several machines that ask in parallel: all limits but the minutes are divided."""
         calls, tokens = (
-            None if limit is None else limit * (number + 1) // of - limit * number // of
+            None if limit is None else limit * (number + 1) // parts - limit * number // parts
             for limit in (self.max_calls, self.max_tokens)
         )
-        cost = None if self.max_cost is None else self.max_cost / of
+        cost = None if self.max_cost is None else self.max_cost / parts
         return self.model_copy(update={"max_calls": calls, "max_tokens": tokens, "max_cost": cost})
 
 
@@ -385,7 +385,7 @@ class AnnotateParams(PluggedSection):
             ParamsError: the changes are not allowed; one sentence for each.
         """
         try:
-            found = AnnotateParams.model_validate(merged(self.model_dump(mode="json"), changes))
-            return found.model_copy(update={"budget": found.budget.kept_in(self.budget.ledger)})
+            changed = AnnotateParams.model_validate(merged(self.model_dump(mode="json"), changes))
+            return changed.model_copy(update={"budget": changed.budget.kept_in(self.budget.ledger)})
         except ValidationError as error:
             raise ParamsError(sentences(source, AnnotateParams, error)) from None

@@ -117,8 +117,8 @@ class ArmParams(Section):
     @property
     def actor(self) -> str | None:
         """Kind of the actor of an arm that is not trained."""
-        found = self.agent if isinstance(self.agent, str) else self.agent.get("actor")
-        return found if isinstance(found, str) else None
+        name = self.agent if isinstance(self.agent, str) else self.agent.get("actor")
+        return name if isinstance(name, str) else None
 
     @property
     def actor_options(self) -> dict[str, Any]:
@@ -183,20 +183,20 @@ def _read(value: Any) -> Any:
         return tuple(_entry((name,), name, content) for name, content in value.items())
     if not isinstance(value, list | tuple):
         raise ValueError(f"is {shown(value)}, but must be full, a list of arms, or a mapping of names to arms.")
-    found = []
+    entries = []
     for number, item in enumerate(value):
         if isinstance(item, ArmParams):
-            found.append(item)
+            entries.append(item)
         elif isinstance(item, Mapping):
             name = str(item.get("name"))
-            found.append(_entry((number,), name, {key: part for key, part in item.items() if key != "name"}))
+            entries.append(_entry((number,), name, {key: part for key, part in item.items() if key != "name"}))
         elif isinstance(item, str) and item in WELL_KNOWN:
-            found.append(arm_of(item))
+            entries.append(arm_of(item))
         else:
             hint = closest(item, WELL_KNOWN) if isinstance(item, str) else ""
             other = " Or name an arm's reward, as in {name: mine, reward: score}."
             raise refusal((number,), f"is {shown(item)}, but must be one of {allowed}.{hint}{other}", item)
-    return tuple(found)
+    return tuple(entries)
 
 
 def _entry(loc: tuple[str | int, ...], name: str, content: Any) -> ArmParams:

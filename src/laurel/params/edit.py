@@ -32,10 +32,10 @@ def _changed(text: str, path: Sequence[str], value: JsonValue) -> str:
     for depth, part in enumerate(path):
         if not isinstance(place, yaml.MappingNode):
             raise ParamsError(f"params: {'.'.join(path[:depth])} is not a section, so {'.'.join(path)} cannot be set.")
-        found = next(((key, node) for key, node in place.value if key.value == part), None)
-        if found is None:
+        entry = next(((key, node) for key, node in place.value if key.value == part), None)
+        if entry is None:
             return _added(text, place, path[depth:], value)
-        key, place = found
+        key, place = entry
     assert place is not None
     end = _end(place)
     if _is_block(place) or place.start_mark.index == end:  # it begins on its own line, or is still empty

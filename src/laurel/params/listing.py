@@ -63,20 +63,22 @@ def listed(section: str = "") -> list[Parameter]:
         ParamsError: there is no such section or parameter.
     """
     schema = Params.model_json_schema()
-    found = list(_below(schema, schema["$defs"], ""))
+    fields = list(_below(schema, schema["$defs"], ""))
     for kind in METHODS.kinds():  # each has its own settings, under the names of its rewards
         own = METHODS.load(kind, "rewards").Settings.model_json_schema()
-        found += _below(own, own.get("$defs", {}), f"rewards.{kind}.")
+        fields += _below(own, own.get("$defs", {}), f"rewards.{kind}.")
     for place in (AnnotateParams, AgentParams):
         for kind in place.plugins.kinds():
             if kind not in place.model_fields:
                 own = place.plugins.load(kind, f"{place.key}.{place.chooser}").Params.model_json_schema()
-                found += _below(own, own.get("$defs", {}), f"{place.key}.{kind}.")
+                fields += _below(own, own.get("$defs", {}), f"{place.key}.{kind}.")
     if not section:
-        return found
-    chosen = [one for one in found if one.name == section or one.name.startswith((f"{section}.", f"{section}["))]
+        return fields
+    chosen = [
+        field for field in fields if field.name == section or field.name.startswith((f"{section}.", f"{section}["))
+    ]
     if not chosen:
-        names = {one.name for one in found} | {one.name.rpartition(".")[0] for one in found}
+        names = {one.name for one in fields} | {one.name.rpartition(".")[0] for one in fields}
         raise ParamsError(f"There is no section or parameter {section}.{closest(section, sorted(names - {''}))}")
     return chosen
 
@@ -104,8 +106,8 @@ def _below(model: Mapping[str, Any], models: Mapping[str, Any], prefix: str) -> 
 
 def _model(field: Mapping[str, Any], models: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the section of a field; None for a plain value."""
-    found = models.get(str(field.get("$ref", "")).rpartition("/")[2], {})
-    return found if "properties" in found else None
+    definition = models.get(str(field.get("$ref", "")).rpartition("/")[2], {})
+    return definition if "properties" in definition else None
 
 
 def _allowed(field: Mapping[str, Any], models: Mapping[str, Any]) -> str:

@@ -53,9 +53,9 @@ class PluggedSection(Section):
                     sections[kind] = model.model_validate(values.get(kind) or {})
                 except ValidationError as error:
                     raise refusals(model, error, (kind,)) from None
-        made = handler({key: value for key, value in values.items() if key not in sections})
-        made._sections.update(sections)
-        return made
+        section = handler({key: value for key, value in values.items() if key not in sections})
+        section._sections.update(sections)
+        return section
 
     @model_serializer(mode="wrap")
     def _and_sections(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:

@@ -212,15 +212,15 @@ def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"is {shown(given)}, but must be a mapping of names of rewards to their settings.")
-    found: dict[str, RewardParams] = {}
+    rewards: dict[str, RewardParams] = {}
     left = [*dict.fromkeys([*given, *wanted])]
     while left:
         name = left.pop(0)
-        if name not in found:
-            found[name] = settings_of(name, given.get(name))
-            left += method_of(found[name]).needs()
-    chain(found, found)
-    return dict(sorted(found.items()))
+        if name not in rewards:
+            rewards[name] = settings_of(name, given.get(name))
+            left += method_of(rewards[name]).needs()
+    chain(rewards, rewards)
+    return dict(sorted(rewards.items()))
 
 
 def chain(rewards: Mapping[str, RewardParams], wanted: Iterable[str]) -> list[str]:

@@ -130,8 +130,8 @@ def read_space(entries: Sequence[str], params: Params, arm: str) -> dict[str, Se
     space: dict[str, Searched] = {}
     for entry in entries or _default(params, arm):
         name, sign, values = entry.partition("=")
-        found = {name: _read_entry(name, values)} if sign else _read_file(Path(entry))
-        for key, searched in found.items():
+        ranges = {name: _read_entry(name, values)} if sign else _read_file(Path(entry))
+        for key, searched in ranges.items():
             if key in space:
                 raise ParamsError(f"{OPTION}: {key} is given twice; leave out one of them.")
             space[key] = searched
@@ -182,15 +182,15 @@ def is_whole(name: str, searched: Searched) -> bool:
 
 def _annotation(name: str) -> Any:
     """Return the type of a parameter; JsonValue for an entry of a free-form mapping such as agent.sb3.kwargs."""
-    found: Any = Params
+    cls: Any = Params
     for part in name.split("."):
-        if not _is_section(found):
+        if not _is_section(cls):
             return JsonValue
-        if part not in found.model_fields and issubclass(found, PluggedSection) and part in found.plugins.kinds():
-            found = found.plugins.load(part, OPTION).Params
+        if part not in cls.model_fields and issubclass(cls, PluggedSection) and part in cls.plugins.kinds():
+            cls = cls.plugins.load(part, OPTION).Params
         else:
-            found = found.model_fields[part].annotation
-    return found
+            cls = cls.model_fields[part].annotation
+    return cls
 
 
 def _is_section(annotation: Any) -> bool:
@@ -267,9 +267,9 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
     if searched.choices is None and annotation not in (int, float, JsonValue):
         raise ParamsError(f"{OPTION}: {name} is not a number, so it needs choices: {name}=A,B,C")
     agent = agent_of(params, arm)
-    others = agent.engine != "laurel"
-    if parts[0] == "agent" and (parts[1] != agent.section if len(parts) > 2 else others and parts[1] == "algorithm"):
-        what = f"agent.engine is {agent.engine}" if others else f"agent.algorithm is {agent.algorithm}"
+    sb3 = agent.engine != "laurel"
+    if parts[0] == "agent" and (parts[1] != agent.section if len(parts) > 2 else sb3 and parts[1] == "algorithm"):
+        what = f"agent.engine is {agent.engine}" if sb3 else f"agent.algorithm is {agent.algorithm}"
         raise ParamsError(f"{OPTION}: {what}, which does not read {name}.")
     if not _matters(name, params, arm):
         raise ParamsError(f"{OPTION}: the arm {arm} does not depend on {name}.")
@@ -280,8 +280,8 @@ def examples(name: str, searched: Searched) -> list[JsonValue]:
     if searched.choices is not None:
         return list(searched.choices)
     try:
-        whole = is_whole(name, searched)
+        is_integer = is_whole(name, searched)
     except KeyError:
-        whole = False  # unknown: the check of the value reports it
+        is_integer = False  # unknown: the check of the value reports it
     ends = [end for end in (searched.low, searched.high) if end is not None]
-    return [int(end) if whole and end.is_integer() else end for end in ends]
+    return [int(end) if is_integer and end.is_integer() else end for end in ends]

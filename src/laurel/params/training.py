@@ -127,8 +127,8 @@ class AgentParams(PluggedSection):
     @property
     def settings(self) -> LearnerParams:
         """The settings that are used."""
-        found: LearnerParams = self.section_of(self.section)
-        return found
+        section: LearnerParams = self.section_of(self.section)
+        return section
 
     @property
     def gamma(self) -> float:

@@ -42,7 +42,7 @@ def log_asked(run: Run, asked: Sequence[Asked]) -> None:
         for sample in samples:
             kind = sample["prompt"]["kind"]
             for number, answers in enumerate(sample["items"]):
-                given: list[GivenAnswer] = [{**one, "annotator": sample["name"]} for one in answers]
+                given: list[GivenAnswer] = [{**answer, "annotator": sample["name"]} for answer in answers]
                 spans = [(_named(kind, one), one) for one in given]
                 values = [{"verdict": one["verdict"], "value": one["value"]} for one in answers]
                 inputs, outputs = {"messages": answers[0]["messages"]}, {"answers": values}

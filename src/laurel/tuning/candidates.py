@@ -71,10 +71,10 @@ def _value(name: str, searched: Searched, u: float) -> JsonValue:
         return searched.choices[min(int(u * len(searched.choices)), len(searched.choices) - 1)]
     assert searched.low is not None
     assert searched.high is not None
-    whole = is_whole(name, searched)
-    low, high = searched.low, searched.high + whole  # each integer has an interval of the same length
+    is_integer = is_whole(name, searched)
+    low, high = searched.low, searched.high + is_integer  # each integer has an interval of the same length
     value = low * (high / low) ** u if searched.log else low + u * (high - low)
-    return min(int(value), int(searched.high)) if whole else searched.rounded(value)
+    return min(int(value), int(searched.high)) if is_integer else searched.rounded(value)
 
 
 def _grid(space: Space) -> list[Candidate]:
