@@ -189,7 +189,7 @@ def test_data_of_an_earlier_adapter_version_is_refused(
     assert read_manifest(trajectories)["adapter"] == read_manifest(captions)["adapter"] == "MiniGridAdapter 2"
     read_inputs(params.dump("env", "caption"), {"captions": captions})
     monkeypatch.setattr("laurel.envs.minigrid.MiniGridAdapter.version", 3)
-    refused = r"was made with MiniGridAdapter 2, but the adapter of MiniGrid-.* is MiniGridAdapter 3 .* laurel collect"
+    refused = r"was made with the adapter MiniGridAdapter 2, but MiniGrid-.* now has MiniGridAdapter 3, .*collect"
     with pytest.raises(DataError, match=f"{trajectories}: {refused}"):
         STAGE["caption"].run(params, trajectories=trajectories, output=tmp_path / "d")
     with pytest.raises(DataError, match=f"{captions}: {refused}"):

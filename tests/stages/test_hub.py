@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_refused(
     (tmp_path / "hub/mine.txt").write_text("mine")
     given = [word for name, place in places.items() for word in (f"--{name}", str(place))]
     assert main(["export", "hub", *given, "--output", str(tmp_path / "hub")]) == 2
-    assert "not Laurel's" in capsys.readouterr().err
+    assert "Laurel did not write" in capsys.readouterr().err
     assert (tmp_path / "hub/mine.txt").read_text() == "mine"
     assert main(["export", "hub", *given, "--output", str(tmp_path / "new")]) == 0
     assert "hf upload OWNER/NAME" in capsys.readouterr().out
