@@ -132,6 +132,12 @@ def test_captions_that_are_not_known_are_scored_once_when_they_are_met() -> None
     assert calls == [["long", "a longer one"], ["xy"]]
     assert function.unseen == 3
 
+    function.begin(4)  # with other ids
+    texts = ["xy", "a", "new"]
+    assert pay(function, nowhere(3), np.array([0, 1, 2]), texts).tolist() == [2.0, 0.5, 3.0]
+    assert calls[2:] == [["new"]]
+    assert function.unseen == 2
+
 
 def test_a_function_without_a_table_reports_no_unseen_captions() -> None:
     function = CaptionReward({}, 0.0, by_length([]))

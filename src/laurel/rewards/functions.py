@@ -41,6 +41,8 @@ class CaptionReward:
     unseen: int = 0
     _table: FloatArray = field(default_factory=lambda: np.full(1, UNPAID))
     """_table[id + 1] is the reward of a caption; id -1 means no caption."""
+    _met: dict[str, float] = field(default_factory=dict)
+    """Rewards of captions that had an id, also of earlier ids."""
 
     def begin(self, n_envs: int) -> None:
         """Clear the ids of captions; a caption has the same reward in all episodes."""
@@ -53,7 +55,9 @@ class CaptionReward:
 
     def _extend(self, texts: Sequence[str]) -> None:
         self.unseen += sum(text not in self.known for text in texts) if self.known else 0
-        self._table = np.append(self._table, self.scored(texts))
+        new = [text for text in texts if text not in self._met]
+        self._met |= zip(new, self.scored(new).tolist(), strict=True)
+        self._table = np.append(self._table, np.array([self._met[text] for text in texts], dtype=np.float32))
 
     def scored(self, texts: Sequence[str]) -> FloatArray:
         """Return the rewards (N,) of N texts."""
