@@ -135,7 +135,7 @@ def test_settings_of_an_arm_that_differ_are_listed(tmp_path: Path) -> None:
     assert compare(a, b).params[1] == [
         ["arms.mixed", "mixed", "-"],
         ["arms.other", "-", "other"],
-        ["arms.preference.extrinsic", "None", "0.0"],
+        ["arms.preference.extrinsic", "null", "0.0"],
         ["arms.preference.shaping", "{}", "-"],
         ["arms.preference.shaping.beta", "-", "0"],
     ]
@@ -160,7 +160,7 @@ def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.Captur
         report(tmp_path / str(value), {"preference": 0.1}, env={**PARAMS["env"], "kwargs": {"is_slippery": value}})
         for value in (True, False)
     )
-    with pytest.raises(DataError, match=r"env.kwargs.is_slippery: True in the first, env.kwargs.is_slippery: False"):
+    with pytest.raises(DataError, match=r"env.kwargs.is_slippery: true in the first, env.kwargs.is_slippery: false"):
         compare(slippery, dry)
     compare(a, report(tmp_path / "b", {"preference": 0.9}, agent={"steps": 900}))  # both were trained for 1,000 steps
     assert main(["compare", str(a), str(tmp_path)]) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from laurel.params.algorithms import Helper
 from laurel.params.annotation import MAIN
 from laurel.params.arms import ArmParams
+from laurel.params.fields import as_text
 from laurel.params.kinds import Role, check_role, role_of_actor
 from laurel.params.rewards import RewardParams, judge_of, method_of
 from laurel.params.training import AgentParams
@@ -46,7 +46,7 @@ def _in_words(key: str, values: Mapping[str, Any]) -> list[str]:
         for words in (
             _in_words(f"{key}.{name}", value) or [f"{key}.{name} with its defaults"]
             if isinstance(value, dict)
-            else [f"{key}.{name} {value if isinstance(value, str) else json.dumps(value)}"]
+            else [f"{key}.{name} {as_text(value)}"]
         )
     ]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import textwrap
 from collections.abc import Collection, Mapping
 from itertools import pairwise
@@ -58,6 +59,12 @@ def _not_gpu(value: object) -> object:
 
 
 Device = Annotated[Literal["cpu", "cuda", "auto"], BeforeValidator(_not_gpu)]
+
+
+def as_text(value: Any) -> str:
+    """Format a value for messages and tables, as it can be written in params; a text without quotes if it is plain."""
+    plain = isinstance(value, str) and value == value.strip() != ""  # spaces and line breaks would not be seen
+    return value if plain else json.dumps(value, ensure_ascii=False)
 
 
 def dumped(sections: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from laurel.errors import ParamsError, closest
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
+from laurel.params.fields import as_text
 from laurel.params.rewards import METHODS
 from laurel.params.training import AgentParams
 
@@ -88,7 +88,7 @@ def _below(model: Mapping[str, Any], models: Mapping[str, Any], prefix: str) -> 
         if (section := _model(field, models)) is not None:
             yield from _below(section, models, f"{prefix}{name}.")
             continue
-        default = f"default {_shown(field['default'])}" if "default" in field else "required"
+        default = f"default {as_text(field['default'])}" if "default" in field else "required"
         if name not in model.get("required", ()) and "default" not in field:
             default = "default {}"  # a mapping that is empty by default
         if name == "kind" and prefix.startswith("rewards.") and default == "required":
@@ -143,8 +143,3 @@ def _range(field: Mapping[str, Any]) -> str:
     if high is not None:
         return f"{limits} to {high:g}"
     return f"{limits}, below {below:g}" if below is not None and below < 2**31 else limits
-
-
-def _shown(value: Any) -> str:
-    plain = isinstance(value, str) and value == value.strip() != ""  # spaces and line breaks would not be seen
-    return value if plain else json.dumps(value)

@@ -29,6 +29,7 @@ from laurel.evaluation.summary import (
     probability,
     read_metrics,
 )
+from laurel.params.fields import as_text
 from laurel.stages.pipeline import STAGE
 from laurel.tracking.tracker import flatten
 
@@ -152,7 +153,7 @@ def _check_comparable(a: Report, b: Report) -> None:
             for report in (before, after)
         ]
         if values[0] != values[1] and not (key == "env.id" and _is_one_environment(before[key], after[key])):
-            shown = [", ".join(f"{key}{name}: {value}" for name, value in report.items()) for report in values]
+            shown = [", ".join(f"{key}{name}: {as_text(value)}" for name, value in report.items()) for report in values]
             raise DataError(
                 f"{a.name} and {b.name}: cannot be compared, because they differ in the {what}: {shown[0]} in the "
                 f"first, {shown[1]} in the second. Compare runs of one environment and one number of steps."
@@ -168,7 +169,8 @@ def _is_one_environment(one: str, other: str) -> bool:
 def _params(a: Report, b: Report) -> Table:
     before, after = _flat(a.params, b.params), _flat(b.params, a.params)
     keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key, NONE) != after.get(key, NONE)]
-    rows = [[key, *(printable(str(one.get(key, NONE))) for one in (before, after))] for key in sorted(keys)]
+    shown = [{key: printable(as_text(value)) for key, value in one.items()} for one in (before, after)]
+    rows = [[key, *(one.get(key, NONE) for one in shown)] for key in sorted(keys)]
     return ["parameter", *STEMS], rows
 
 
