@@ -85,7 +85,9 @@ def test_persistent_failures_are_given_up(server: ChatServer, fault: str) -> Non
 def test_persistent_timeouts_are_given_up(server: ChatServer) -> None:
     answer = only(chat(server, timeout_seconds=0.3, retries=2).ask([question(f"q {','.join(['drip'] * 9)}")]))
     assert isinstance(answer, Failure)
-    assert re.fullmatch(r"after [123] attempts: no complete answer in time", answer.reason)
+    assert re.fullmatch(
+        r"after [123] attempts: no complete answer within 0\.3 s \(annotate\.openai\.timeout_seconds\)", answer.reason
+    )
 
 
 def test_a_request_has_a_deadline_over_all_attempts(server: ChatServer) -> None:

@@ -222,7 +222,7 @@ class _Run:
                 async with asyncio.timeout(self._params.timeout_seconds):  # timeout of the whole answer
                     response, content = await self._post(body)
             except retries.NETWORK_ERRORS as error:
-                raise retries.of_network(error) from None
+                raise retries.of_network(error, self._params.timeout_seconds) from None
             self._limits.learn(response.headers)
             if content is None:
                 return Failure(f"the answer has more than {MOST_BYTES // 2**20} MiB")

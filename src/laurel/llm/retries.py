@@ -133,8 +133,8 @@ class Refusal:
         return {str(self.error.get("code")), str(self.error.get("type"))} if isinstance(self.error, Mapping) else set()
 
 
-def of_network(error: BaseException) -> TransientError:
-    """Convert a network error to a TransientError."""
+def of_network(error: BaseException, timeout_seconds: float) -> TransientError:
+    """Convert a network error to a TransientError; `timeout_seconds`: of the attempt."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, aiohttp.ClientError):
         cause = cause.__cause__
@@ -144,7 +144,8 @@ def of_network(error: BaseException) -> TransientError:
         detail = getattr(os_error, "strerror", None) or str(os_error or cause)
         return TransientError(f"no connection ({one_line(detail, ())})", unreachable=True)
     if isinstance(cause or error, TimeoutError):
-        return TransientError("no complete answer in time", congested=True)
+        limit = f"{timeout_seconds:g} s (annotate.openai.timeout_seconds)"
+        return TransientError(f"no complete answer within {limit}", congested=True)
     return TransientError(f"the connection broke ({type(cause or error).__name__})")
 
 
