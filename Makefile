@@ -56,7 +56,7 @@ test-slow: $(READY)  ## run the tests that train until something is learned
 test-all: $(READY)  ## run both; what they share is made once
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-others: $(READY)  ## run the tests with RLlib, TorchRL, Inspect, OpenEnv, verifiers and Craftax, which it fetches into .venv-others
+test-others: $(READY)  ## run the tests with RLlib, TorchRL, Inspect, OpenEnv, verifiers, Craftax and llama.cpp, which it fetches into .venv-others
 	@.ci/others
 
 BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption crafting_steps device_ppo distilled_judge \
