@@ -126,7 +126,7 @@ def output_directory(
     started = time.monotonic()
     output = _followed(output)
     made_from = {name: _digest_input(path) for name, path in (inputs or {}).items()}
-    key = _key(stage, params, made_from, limits_matter=limits_matter)
+    key = _key(stage, params if limits_matter else without_limits(params), made_from)
     partial = output.parent / f".{output.name}.{key}.partial"
     with ExitStack() as held:
         with _explaining(output):
@@ -134,7 +134,8 @@ def output_directory(
             held.enter_context(FileLock(lock_of(output), blocking=False))
             recover(output)
             check_replaceable(output, stage)
-            spent = _spent(output, key)
+            # what was paid for counts whatever the limits are now, since its answers are used
+            spent = _spent(output, _key(stage, without_limits(params, on_limit=False), made_from))
             _remove_stale(output, keep=[spent.file, *([partial] if resumable else [])])
         try:
             with _explaining(output):
@@ -228,21 +229,25 @@ def _remove_half_written(partial: Path) -> None:
             file.unlink()
 
 
-def _key(stage: str, params: Mapping[str, Any], made_from: Mapping[str, str], *, limits_matter: bool) -> str:
-    """Return the key of a stage's work; unless `limits_matter`, it ignores LIMITS, which may have stopped the work."""
-    if not limits_matter:
-        params = without_limits(params)
+def _key(stage: str, params: Mapping[str, Any], made_from: Mapping[str, str]) -> str:
+    """Return the key of a stage's work."""
     return digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:KEY_LENGTH]
 
 
-def without_limits(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return parameters without LIMITS, which may be raised for work that they stopped."""
+def without_limits(params: Mapping[str, Any], *, on_limit: bool = True) -> Mapping[str, Any]:
+    """Return parameters without LIMITS, which may be raised for work that they stopped.
+
+    Args:
+        params: with the section annotate, or without.
+        on_limit: keep what happens at a limit, on which what is asked may depend.
+    """
     annotate = params.get("annotate")
     if not isinstance(annotate, Mapping):
         return params
-    on_limit = (annotate.get("budget") or {}).get("on_limit")  # what is asked may depend on it
     kept = {key: value for key, value in annotate.items() if key not in LIMITS}
-    return {**params, "annotate": {**kept, "on_limit": on_limit}}
+    if on_limit:
+        kept["on_limit"] = (annotate.get("budget") or {}).get("on_limit")
+    return {**params, "annotate": kept}
 
 
 def left_by_stopped(output: Path, name: str = "partial") -> list[Path]:
