@@ -124,14 +124,20 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
 
 
 def in_words(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Format an agent's figures from `deep.json`: its final return, and the steps until it had learned the task."""
+    """Format an agent's figures from `deep.json`: its final return, and the steps until it had learned the task.
+
+    >>> in_words({
+    ...     "return": {"mean": -0.003, "half_of_ci95": 0.1}, "steps_to_goal": {"median": 9000.0, "runs": 3, "of": 5}
+    ... })
+    ('0.00 ± 0.10', '9,000 (3 of 5)')
+    """
     mean, half = record["return"]["mean"], record["return"]["half_of_ci95"]
     reached = record["steps_to_goal"]
     median = "not reached" if reached["median"] is None else f"{reached['median']:,.0f}"
     steps = f"{median} ({reached['runs']} of {reached['of']})"
     if mean is None:
         return "too few episodes", steps
-    form = ".2f" if abs(mean) <= 1 else ".0f"
+    form = "z.2f" if abs(mean) <= 1 else "z.0f"  # z: not -0.00
     spread = "" if half is None else f" ± {half:{form}}"
     return f"{mean:{form}}{spread}", steps
 

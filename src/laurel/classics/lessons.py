@@ -171,10 +171,14 @@ def _tabular_agents(world: World, spaces: tuple[gym.spaces.Discrete, gym.spaces.
 
 
 def estimated(values: DoubleArray, form: str) -> str:
-    """Write the mean of values (runs,) with half of its 95% interval."""
+    """Write the mean of values (runs,) with half of its 95% interval.
+
+    >>> estimated(np.array([-0.002, 0.0]), ".2f")
+    '0.00 ± 0.01'
+    """
     estimate = mean_over_runs(values)
-    text = f"{estimate.mean:{form}}"
-    return text if estimate.interval is None else f"{text} ± {estimate.interval[1] - estimate.mean:{form}}"
+    text = f"{estimate.mean:z{form}}"  # z: not -0.00
+    return text if estimate.interval is None else f"{text} ± {estimate.interval[1] - estimate.mean:z{form}}"
 
 
 def save(figure: Figure, path: Path) -> None:

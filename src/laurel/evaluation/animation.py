@@ -133,7 +133,7 @@ def _episode(
         draw.text((x, y), "learned reward", fill=MUTED, font=font(13))
         draw.text((x + 122, y), signed(moment.learned), fill=tone(moment.learned), font=font(13, bold=True))
     draw.text((x, y + 20), "return so far", fill=MUTED, font=font(13))
-    draw.text((x + 122, y + 20), f"{moment.total:.2f}", fill=INK, font=font(13, bold=True))
+    draw.text((x + 122, y + 20), f"{moment.total:z.2f}", fill=INK, font=font(13, bold=True))
     draw.text((x + SIDE, y + 20), f"step {t} of {len(episode) - 1}", fill=MUTED, font=font(13), anchor="ra")
 
 

@@ -75,8 +75,12 @@ class Moment:
 
 
 def signed(value: float | None) -> str:
-    """Return a reward with its sign; "-" without a reward."""
-    return "-" if value is None else f"{value:+.2f}"
+    """Return a reward with its sign; "-" without a reward.
+
+    >>> signed(0.25), signed(-0.001), signed(None)
+    ('+0.25', '+0.00', '-')
+    """
+    return "-" if value is None else f"{value:+z.2f}"
 
 
 def moments(

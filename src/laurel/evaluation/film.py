@@ -91,7 +91,7 @@ def _rows(moment: Moment) -> list[tuple[str, str, tuple[int, int, int]]]:
         (name, signed(value), tone(value))
         for name, value in (("learned reward", moment.learned), ("shaped", moment.shaped))
     ]
-    return [*rows, ("return so far", f"{moment.total:.2f}", INK)]
+    return [*rows, ("return so far", f"{moment.total:z.2f}", INK)]
 
 
 def _cut(text: str, most: int = 36) -> str:

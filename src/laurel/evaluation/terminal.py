@@ -158,7 +158,7 @@ def figures(moment: Moment) -> list[tuple[str, str]]:
         ("reward", signed(moment.reward if moment.step else None)),
         ("learned", signed(moment.learned)),
         ("shaped", signed(moment.shaped)),
-        ("return", f"{moment.total:.2f}"),
+        ("return", f"{moment.total:z.2f}"),
     ]
 
 

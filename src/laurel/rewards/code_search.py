@@ -278,12 +278,12 @@ def _trace(name: str, values: DoubleArray, sample: Sample) -> str:
     facts.append(
         "all collected episodes have the same return, or the same sum of it"
         if math.isnan(along)
-        else f"rank correlation with an episode's return {along:.2f}"
+        else f"rank correlation with an episode's return {along:z.2f}"
     )
     if sample.success is not None and not math.isnan(
         solved := _rank_correlation(totals, sample.success.astype(np.float64))
     ):
-        facts.append(f"with its success {solved:.2f}")
+        facts.append(f"with its success {solved:z.2f}")
     return f"{name}: {', '.join(facts)}"
 
 

@@ -178,7 +178,7 @@ def _portraits(
         portrait(played, folder / file)
         last = played[-1]
         ended = f"{last.outcome} after {counted(last.step, 'step')}" if last.over else last.outcome
-        portraits.append({"arm": arm, "seed": seed, "file": file, "outcome": f"{ended}, return {last.total:.2f}"})
+        portraits.append({"arm": arm, "seed": seed, "file": file, "outcome": f"{ended}, return {last.total:z.2f}"})
     return portraits
 
 
