@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from laurel.agents.episodes import WINDOW
 from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.console import tell
 from laurel.data.json_file import write_json
@@ -270,10 +271,11 @@ def _commonest_failure(evaluated: Evaluated) -> str:
 
 
 def _trace(name: str, values: DoubleArray, sample: Sample) -> str:
-    """Describe a component: mean, range, and rank correlation with returns and success."""
-    known = values[~np.isnan(values)]
+    """Describe a component: mean a step of the episodes, range, and rank correlation with returns and success."""
     totals = sample.totals(values)
-    facts = [f"mean {known.mean():.3g}, from {known.min():.3g} to {known.max():.3g}"]
+    steps = values[sample.place]  # NaN where the function fails or does not name the component
+    mean = np.nanmean(steps if np.isfinite(steps).any() else values)
+    facts = [f"mean {mean:.3g} a step, from {np.nanmin(values):.3g} to {np.nanmax(values):.3g}"]
     along = _rank_correlation(totals, sample.returns)
     facts.append(
         "all collected episodes have the same return, or the same sum of it"
@@ -300,8 +302,8 @@ def reflection(candidates: Sequence[Candidate], best: Candidate | None, chosen_b
         )
         lines = [f"{which} ({scored(best)}):", *best.traces]
         if best.tried:
-            returns = ", ".join("none ended" if math.isnan(one) else f"{one:.3g}" for one in best.tried.returns)
-            lines.append(f"Mean return of the episodes in each fifth of its training: {returns}.")
+            returns = ", ".join("too few" if math.isnan(one) else f"{one:.3g}" for one in best.tried.returns)
+            lines.append(f"Mean return of the last {WINDOW} episodes, in each fifth of its training: {returns}.")
     rest = [candidate for candidate in candidates if best is None or candidate.source != best.source]
     if rest:
         lines.append("Others of the last round:")

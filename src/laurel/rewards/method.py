@@ -45,7 +45,7 @@ class Tried:
     score: float
     """Mean return, by the environment's own reward, in the last quarter of the run."""
     returns: Sequence[float]
-    """Mean return in each fifth of the run; NaN if no episode ended."""
+    """Mean return of the last episodes, as in a learning curve, in each fifth of the run; NaN if there are too few."""
 
 
 class Trial(Protocol):
