@@ -128,6 +128,9 @@ def test_it_votes_in_an_ensemble(door_key: EnvAdapter) -> None:
     wrong = [{"annotator": "length", "lenght": {}}, {"annotator": "scripted"}]
     with pytest.raises(ValueError, match=r'has lenght, which is unknown\. Did you mean "length"\?'):
         AnnotateParams.model_validate({"annotator": "ensemble", "ensemble": {"members": wrong}})
+    wrong[0] = {"annotator": "openai", "name": "a"}
+    with pytest.raises(ValueError, match=r"Allowed: annotator, weight, .*, openai, huggingface\."):
+        AnnotateParams.model_validate({"annotator": "ensemble", "ensemble": {"members": wrong}})
 
 
 def test_all_that_are_built_in_are_files() -> None:

@@ -146,7 +146,7 @@ class MemberParams(Section):
     def _has_known_sections(self) -> MemberParams:
         for key in self.model_extra or {}:
             if key != self.annotator:
-                allowed = (*type(self).model_fields, self.annotator)
+                allowed = tuple(dict.fromkeys((*type(self).model_fields, self.annotator)))
                 raise ValueError(f"has {key}, which is unknown.{closest(key, allowed)} Allowed: {', '.join(allowed)}.")
         return self
 
