@@ -170,6 +170,20 @@ def test_the_learned_reward_determines_the_policy(tmp_path: Path) -> None:
     assert curve(tmp_path / "plain")[-1]["return_mean"] > 0.8
 
 
+def test_an_algorithms_own_error_names_the_agents(
+    tmp_path: Path, frozen_lake: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def learn(*_: object) -> None:
+        raise TrainingError("Round 2: nothing can be read.")
+
+    monkeypatch.setattr(PPOGroup, "learn", learn)
+    agents = [Assignment(make_task(seed=seed), None, tmp_path / str(seed)) for seed in (1, 2)]
+    with pytest.raises(
+        TrainingError, match=r"^preference seed 1 or preference seed 2: Round 2: nothing can be read\.$"
+    ):
+        train_together(agents, frozen_lake, lambda _: None)
+
+
 def test_a_diverging_run_is_reported_and_leaves_no_environment_open(
     tmp_path: Path, frozen_lake: EnvAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

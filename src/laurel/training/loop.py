@@ -161,7 +161,11 @@ def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
     rollouts = [run.rollout for run in runs]
     _move_on(runs, group.collect([run.envs for run in runs], [run.observation for run in runs], rollouts))
     rewarded = [run.reward.mix_into(run.rollout, run.progress.update / run.task.updates) for run in runs]
-    learned = group.learn(rollouts)
+    try:
+        learned = group.learn(rollouts)
+    except TrainingError as error:
+        of = " or ".join(f"{run.task.arm} seed {run.task.seed}" for run in runs)
+        raise TrainingError(f"{of}: {error}") from error
     seconds = (time.perf_counter() - started) / len(runs)
     for run, its_reward, metrics in zip(runs, rewarded, learned, strict=True):
         run.account(its_reward, metrics, seconds)
