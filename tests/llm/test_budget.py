@@ -209,7 +209,8 @@ def test_stop_raises_after_every_answer_was_handed_over() -> None:
     assert str(caught.value) == (
         "The budget of 10 calls (annotate.budget.max_calls) is spent: 10 calls, 150 tokens, $0.006. Every answer is "
         "kept. Run the same command again, with a higher limit or to spend the same amount again: it resumes where "
-        "this run ended. With annotate.budget.on_limit: continue, it uses the pairs judged so far."
+        "this run ended. With annotate.budget.on_limit: continue, it uses the answers so far, except where a model "
+        "acts, hints or writes rewards."
     )
 
 

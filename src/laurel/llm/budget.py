@@ -211,7 +211,7 @@ class BudgetedChat:
             raise BudgetError(
                 f"{budget.summary()} Every answer is kept. Run the same command again, with a higher limit or to "
                 f"spend the same amount again: it resumes where this run ended. With {KEY}.on_limit: continue, it uses "
-                "the pairs judged so far."
+                "the answers so far, except where a model acts, hints or writes rewards."
             )
         while drawn.peek() is not None:
             number, _ = drawn.pop()

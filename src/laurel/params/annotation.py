@@ -62,8 +62,8 @@ class BudgetParams(Section):
     max_minutes: Positive | None = None
     """Time limit in minutes, counted from a process's first request; pending requests are awaited."""
     on_limit: Literal["stop", "continue"] = "stop"
-    """What to do when a limit is reached. stop: end the run and say what to do next; continue: use the pairs judged so
-    far, and report the missing ones."""
+    """What to do when a limit is reached. stop: end the run and say what to do next; continue: use the answers so far,
+    and report the missing ones; models that act, hint or write rewards stop the run nevertheless."""
     prices: FilePath | None = None
     """A YAML file with your own prices, like llm/prices.yaml, which is looked up first; null: only the packaged
     prices."""
