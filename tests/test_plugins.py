@@ -9,6 +9,7 @@ import pytest
 
 from installed import install as write
 from laurel.errors import MissingPackageError, ParamsError
+from laurel.params.fields import Section
 from laurel.plugins import Plugins, blame
 
 COLOURS = Plugins[str]("colour", group="laurel.test_colours", package="colours_of_ours", called=False)
@@ -70,6 +71,23 @@ def test_a_plug_in_of_another_package_that_cannot_be_loaded_is_named(tmp_path: P
             COLOURS.load(kind, "paint.colour")
     with pytest.raises(ParamsError, match=begin.format("grey", "no_paints", "its module has no COLOUR")):
         COLOURS.load("grey", "paint.colour")
+
+
+def test_a_class_of_a_section_that_cannot_be_one_is_named(tmp_path: Path) -> None:
+    sectioned = Plugins[type]("colour", group=COLOURS.group, package=COLOURS.package, section=("Params", Section))
+    head = "from laurel.params.fields import Section\nclass COLOUR:\n    "
+    for module, body in {
+        "of_ours": "class Params(Section): pass",
+        "plain": "class Params: pass",
+        "bare": "pass",
+    }.items():
+        (tmp_path / f"{module}.py").write_text(head + body)
+    install(tmp_path, teal="of_ours", pink="plain", grey="bare")
+    assert issubclass(sectioned.load("teal", "paint.colour").Params, Section)  # type: ignore[attr-defined]
+    needed = r"its Params is <class '.*Params'>, but a subclass of laurel\.params\.fields\.Section is required\."
+    for kind, why in (("pink", needed), ("grey", r"its class COLOUR does not define Params\.")):
+        with pytest.raises(ParamsError, match=f"cannot be loaded: {why}"):
+            sectioned.load(kind, "paint.colour")
 
 
 def test_a_name_is_used_once(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ class Plugins(Generic[T_co]):
         attribute: name of the plug-in in its module; None: the noun in capitals.
         called: whether a plug-in must be callable: a class or a function.
         needs: attributes that another package's plug-in must have.
+        section: the attribute with the class of its section of params.yaml, and the base class of all such classes.
     """
 
     def __init__(
@@ -58,13 +59,15 @@ class Plugins(Generic[T_co]):
         attribute: str | None = None,
         called: bool = True,
         needs: tuple[str, ...] = (),
+        section: tuple[str, type] | None = None,
     ) -> None:
         self.noun = noun
         self.group = group
         self.package = package
         self.attribute = attribute or noun.upper().replace(" ", "_")
         self.called = called
-        self.needs = needs
+        self.needs = (*needs, section[0]) if section else needs
+        self.section = section
 
     def builtin(self) -> tuple[str, ...]:
         """Return the names of the built-in kinds, sorted, without importing them."""
@@ -140,6 +143,14 @@ class Plugins(Generic[T_co]):
         abstract = sorted(getattr(plugin, "__abstractmethods__", ()))
         if lacking := [*abstract, *(name for name in self.needs if not hasattr(plugin, name))]:
             raise ParamsError(f"{begin}: its class {plugin.__name__} does not define {', '.join(lacking)}.")
+        if self.section is not None:
+            name, base = self.section
+            declared = getattr(plugin, name)
+            if not (isinstance(declared, type) and issubclass(declared, base)):
+                raise ParamsError(
+                    f"{begin}: its {name} is {in_short(declared)}, but a subclass of {base.__module__}."
+                    f"{base.__qualname__} is required."
+                )
         title = f'{self.noun} "{entry.name}" ({entry.value})'
         _loaded[entry.module] = title
         defined = str(getattr(plugin, "__module__", ""))  # the entry's module may only import the class

@@ -8,12 +8,15 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from laurel.errors import ParamsError, closest
+from laurel.params.fields import Section
 from laurel.plugins import Plugins
 
 ANNOTATORS = Plugins[Any](
-    "annotator", group="laurel.annotators", package="laurel.feedback.annotators", needs=("Params",)
+    "annotator", group="laurel.annotators", package="laurel.feedback.annotators", section=("Params", Section)
 )
-ALGORITHMS = Plugins[Any]("algorithm", group="laurel.algorithms", package="laurel.agents.algorithms", needs=("Params",))
+ALGORITHMS = Plugins[Any](
+    "algorithm", group="laurel.algorithms", package="laurel.agents.algorithms", section=("Params", Section)
+)
 ACTORS = Plugins[Any]("actor", group="laurel.actors", package="laurel.agents.actors")
 
 Role = Literal["baseline", "method", "control", "bound"]

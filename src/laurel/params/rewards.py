@@ -20,14 +20,6 @@ from laurel.params.file import NAME, refusal, refusals, shown
 from laurel.params.training import ShapingParams
 from laurel.plugins import Plugins
 
-METHODS: Plugins[Any] = Plugins(
-    "reward method",
-    group="laurel.rewards",
-    package="laurel.rewards.methods",
-    attribute="METHOD",
-    needs=("summary", "Settings"),
-)
-"""Its plug-ins are subclasses of `laurel.rewards.method.Method`."""
 Activation = Literal["tanh", "relu"]
 
 
@@ -40,6 +32,17 @@ class RewardParams(Section):
     def idle(self) -> Mapping[str, str]:
         """Return the keys that have no effect, each with the setting that makes it so, such as "form retrieval"."""
         return {}
+
+
+METHODS: Plugins[Any] = Plugins(
+    "reward method",
+    group="laurel.rewards",
+    package="laurel.rewards.methods",
+    attribute="METHOD",
+    needs=("summary",),
+    section=("Settings", RewardParams),
+)
+"""Its plug-ins are subclasses of `laurel.rewards.method.Method`."""
 
 
 class PreferenceParams(RewardParams):
