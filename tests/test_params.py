@@ -15,6 +15,7 @@ from laurel.errors import ParamsError
 from laurel.params import Params, PolicyShare, parse_params
 from laurel.params.arm_infos import arm_infos
 from laurel.params.arms import WELL_KNOWN, arm_of
+from laurel.params.fields import Section
 from minimal_params import MINIMAL, with_value
 
 
@@ -302,3 +303,11 @@ def test_a_path_may_begin_in_the_home_directory(monkeypatch: pytest.MonkeyPatch)
     assert asked.language_model.responses == Path("/home/someone/answers.db")
     with pytest.raises(ParamsError, match=r"annotate\.gold is ~no_such_user/a, but there is no such user's home"):
         parse_params({**content, "annotate": {"gold": "~no_such_user/a"}}, "params.yaml")
+
+
+def test_a_default_that_does_not_fit_its_own_type_is_refused_like_a_given_value() -> None:
+    class Mistyped(Section):
+        bonus: float = "x"  # type: ignore[assignment]
+
+    with pytest.raises(ValidationError, match="valid number"):
+        Mistyped.model_validate({})

@@ -91,8 +91,8 @@ class Section(BaseModel):
     """A group of parameters: immutable, and unknown names are refused."""
 
     # Every command imports all sections: what a section needs itself is built when it is first used, and descriptions
-    # are read when they are listed.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+    # are read when they are listed. Defaults are checked for the sake of other packages' sections.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True, validate_default=True)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
