@@ -202,6 +202,20 @@ def returned_wrongly(noun: str, owner: object, method: str, found: str, needed: 
     )
 
 
+def nothing_returned(noun: str, owner: object, method: str, found: object) -> None:
+    """Refuse what a plug-in's method returned that refuses by raising: a sentence returned would be lost.
+
+    Args:
+        noun, owner, method: as in `returned_wrongly`.
+
+    Raises:
+        PluginError: it returned something.
+    """
+    if found is not None:
+        needed = "it must return nothing, and raise a laurel.errors.LaurelError to refuse"
+        raise returned_wrongly(noun, owner, method, in_short(found), needed)
+
+
 def in_short(found: Any) -> str:
     """Describe a value in a few words: an array by its shape and type, anything else as Python writes it.
 

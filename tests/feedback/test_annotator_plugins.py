@@ -17,11 +17,12 @@ from laurel.data.usage import UsageNote
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
-from laurel.errors import AnnotationError, ParamsError
+from laurel.errors import AnnotationError, ParamsError, PluginError
 from laurel.feedback import interest
 from laurel.feedback.annotator import Pair, judge
-from laurel.feedback.annotator_kind import _REQUIRED, AnnotatorKind, kind_of
+from laurel.feedback.annotator_kind import _REQUIRED, AnnotatorKind, check_annotator, kind_of
 from laurel.feedback.annotators import make_annotator
+from laurel.library.judging import annotate
 from laurel.params import EnvParams, parse_params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.kinds import ANNOTATORS
@@ -51,6 +52,19 @@ def test_it_judges_by_its_own_params_section(door_key: EnvAdapter) -> None:
     assert kind_of(params).estimate(door_key, PAIRS) is None
     assert not params.keeps_responses
     assert make_annotator(AnnotateParams(annotator="length"), door_key, 0).longest == 100  # type: ignore[attr-defined]
+
+
+def test_a_check_that_returns_its_refusal_instead_of_raising_it_is_named(
+    door_key: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = AnnotateParams(annotator="length")
+    check_annotator(kind_of(params), door_key)
+    monkeypatch.setattr(type(kind_of(params)), "check", lambda self, adapter: "all texts count as equally long")
+    needed = r"LengthKind: its check returned 'all texts count .* and raise a laurel\.errors\.LaurelError to refuse"
+    with pytest.raises(PluginError, match=needed):
+        check_annotator(kind_of(params), door_key)
+    with pytest.raises(PluginError, match=needed):
+        annotate([("a", "b")], annotator="length", goal="Long.")
 
 
 def test_an_annotator_that_lacks_something_is_named(door_key: EnvAdapter) -> None:

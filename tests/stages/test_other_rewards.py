@@ -14,16 +14,19 @@ from installed import EXAMPLES
 from laurel.data.captions import read_vocabulary
 from laurel.data.manifest import read_manifest
 from laurel.envs import adapter_for
-from laurel.errors import ParamsError, PromptError
+from laurel.errors import ParamsError, PluginError, PromptError
 from laurel.feedback.question import QUESTIONS
 from laurel.llm.budget import BudgetError
-from laurel.params import parse_params
+from laurel.params import EnvParams, parse_params
+from laurel.params.kinds import ALGORITHMS
 from laurel.params.rewards import method_of
+from laurel.params.training import AgentParams
 from laurel.rewards.functions import CaptionReward, ScoredCaptions
 from laurel.rewards.method import RewardContext
 from laurel.rewards.stored import StoredRewards
 from laurel.stages.description import described
 from laurel.stages.preflight import check_run
+from laurel.training.engines import engine_of
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -83,6 +86,25 @@ def test_methods_and_an_algorithm_of_another_package_train_arms(examples: Path, 
     assert metrics["arms"]["forward"]["label"] == "a bonus for each step forward"
     assert metrics["algorithm"] == "ppo, linear"
     assert (project.output("evaluate") / "report.html").exists()
+
+
+def test_an_algorithm_of_another_package_with_another_name_than_its_entry_point_is_named(
+    examples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ALGORITHMS.load("linear", "agent.algorithm").Params, "algorithm", "liner")
+    with pytest.raises(ParamsError, match=r"algorithm = 'liner', which must be the name of its entry point, 'linear'"):
+        AgentParams(seeds=(0,), steps=1, algorithm="linear")
+
+
+def test_a_check_of_another_packages_algorithm_that_returns_its_refusal_is_named(
+    examples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, adapter = AgentParams(seeds=(0,), steps=1, algorithm="linear"), adapter_for(EnvParams(id="Blackjack-v1"))
+    engine_of(agent).check(adapter)
+    refused = "only Discrete actions"
+    monkeypatch.setattr(ALGORITHMS.load("linear", "agent.algorithm"), "check", lambda self, adapter: refused)
+    with pytest.raises(PluginError, match=f"Linear: its check returned '{refused}', but it must return nothing"):
+        engine_of(agent).check(adapter)
 
 
 def test_a_method_of_another_package_asks_a_chat_model_for_ratings(

@@ -23,7 +23,7 @@ from laurel.llm.budget import Budget
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Section
 from laurel.params.kinds import ANNOTATORS
-from laurel.plugins import is_ours
+from laurel.plugins import is_ours, nothing_returned
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
@@ -254,6 +254,17 @@ def kind_of(params: AnnotateParams) -> AnnotatorKind:
         ParamsError: there is no such annotator, or its package cannot be imported.
     """
     return cast("type[AnnotatorKind]", ANNOTATORS.load(params.annotator, "annotate.annotator"))(params)
+
+
+def check_annotator(kind: AnnotatorKind, adapter: EnvAdapter) -> None:
+    """Check that an annotator fits its params and the environment, by `AnnotatorKind.check`.
+
+    Raises:
+        AnnotationError, ParamsError: it does not.
+        PluginError: another package's check returns something instead of raising.
+    """
+    said: object = kind.check(adapter)  # type: ignore[func-returns-value]
+    nothing_returned("annotator", kind, "check", said)
 
 
 def unsupported(kind: AnnotatorKind, key: str, cannot: str, able: str) -> AnnotationError:

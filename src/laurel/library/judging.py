@@ -12,7 +12,7 @@ import pandas as pd
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.feedback.annotator import Pair, judge
-from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.annotator_kind import check_annotator, kind_of
 from laurel.library.tables import Table
 from laurel.params import parse_sections
 from laurel.params.annotation import AnnotateParams
@@ -62,7 +62,7 @@ def annotate(
     params: AnnotateParams = parse_sections({"annotate": content}, "laurel.annotate")["annotate"]
     kind = kind_of(params)
     task = _Task(goal, anti_goal, description)
-    kind.check(task)
+    check_annotator(kind, task)
     kind.check_here()
     asked = kind.make(task, seed, {text for pair in given for text in pair})
     asked.prepare([pair for pair in given if pair.first != pair.second])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, EnvError, ParamsError
-from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.annotator_kind import check_annotator, kind_of
 from laurel.params import Params
 from laurel.params.rewards import chain, method_of
 from laurel.stages.pipeline import STAGE
@@ -173,7 +173,7 @@ def _check_annotators(params: Params, adapter: EnvAdapter, *, here: bool = False
     """Refuse annotators that do not fit; with `here`, also check this machine."""
     voters = [voter for judge in params.judges for voter in params.annotate.of_judge(judge).voters]
     for voter in voters:
-        kind_of(voter).check(adapter)
+        check_annotator(kind_of(voter), adapter)
     if here:
         for voter in voters:
             kind_of(voter).check_here()

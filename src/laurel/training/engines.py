@@ -16,6 +16,7 @@ from laurel.params.algorithms import AlgorithmParams
 from laurel.params.resolved_arms import Arm
 from laurel.params.sb3 import SB3Params
 from laurel.params.training import AgentParams
+from laurel.plugins import nothing_returned
 from laurel.training.task import Assignment, total_steps
 
 if TYPE_CHECKING:
@@ -114,7 +115,9 @@ class LaurelEngine(Engine):
         return total_steps(self.settings, self.agent.steps)
 
     def check(self, adapter: EnvAdapter) -> None:
-        algorithm_of(self.settings).check(adapter)
+        algorithm = algorithm_of(self.settings)
+        said: object = algorithm.check(adapter)  # type: ignore[func-returns-value]
+        nothing_returned("algorithm", algorithm, "check", said)
 
     def untrained(self, run_seed: int, env: EnvParams, adapter: EnvAdapter, seed: int) -> PolicyNetwork:
         from laurel.agents.algorithms import initial_policy
