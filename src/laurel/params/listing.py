@@ -70,7 +70,7 @@ def listed(section: str = "") -> list[Parameter]:
     for place in (AnnotateParams, AgentParams):
         for kind in place.plugins.kinds():
             if kind not in place.model_fields:
-                own = place.plugins.load(kind, f"{place.key}.{place.chooser}").Params.model_json_schema()
+                own = place.section_class(kind).model_json_schema()
                 fields += _below(own, own.get("$defs", {}), f"{place.key}.{kind}.")
     if not section:
         return fields

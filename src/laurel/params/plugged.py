@@ -48,7 +48,7 @@ class PluggedSection(Section):
         sections = {}
         for kind in cls.plugins.kinds():
             if kind not in cls.model_fields and (kind in unknown or kind == chosen):
-                model = cls.plugins.load(kind, f"{cls.key}.{cls.chooser}").Params
+                model = cls.section_class(kind)
                 try:
                     sections[kind] = model.model_validate(values.get(kind) or {})
                 except ValidationError as error:
@@ -56,6 +56,17 @@ class PluggedSection(Section):
         section = handler({key: value for key, value in values.items() if key not in sections})
         section._sections.update(sections)
         return section
+
+    @classmethod
+    def section_class(cls, kind: str) -> type[Section]:
+        """Return the class of the section of a plug-in.
+
+        Raises:
+            ParamsError: there is no such plug-in, or its package does not declare it correctly.
+            MissingPackageError: its package cannot be imported.
+        """
+        declared: type[Section] = cls.plugins.load(kind, f"{cls.key}.{cls.chooser}").Params
+        return declared
 
     @model_serializer(mode="wrap")
     def _and_sections(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def _annotation(name: str) -> Any:
         if not _is_section(cls):
             return JsonValue
         if part not in cls.model_fields and issubclass(cls, PluggedSection) and part in cls.plugins.kinds():
-            cls = cls.plugins.load(part, OPTION).Params
+            cls = cls.section_class(part)
         else:
             cls = cls.model_fields[part].annotation
     return cls

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from laurel.errors import ParamsError
 from laurel.params.algorithms import (
     A2CParams,
     BanditParams,
@@ -118,6 +119,17 @@ class AgentParams(PluggedSection):
         if self.curriculum is not None and self.engine == "sb3":
             raise ValueError("has a curriculum, which only Laurel's own algorithms follow: set engine to laurel.")
         return self
+
+    @classmethod
+    def section_class(cls, kind: str) -> type[Section]:
+        """As in `PluggedSection`; the section also names the algorithm, which is looked up by that name."""
+        declared = super().section_class(kind)
+        if (named := getattr(declared, "algorithm", None)) != kind:
+            raise ParamsError(
+                f'agent.algorithm: the algorithm "{kind}" of another package: its class {declared.__name__} declares '
+                f"algorithm = {named!r}, which must be the name of its entry point, {kind!r}. Fix that package."
+            )
+        return declared
 
     @property
     def section(self) -> str:
