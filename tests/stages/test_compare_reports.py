@@ -41,6 +41,7 @@ def report(
     fewer: dict[str, int] | None = None,
     draws_tasks: bool = False,
     pairs: int = 40,
+    simulated: dict[str, str] | None = None,
     **changes: Any,
 ) -> Path:
     """Write what evaluate does of a report: each arm's seeds return about as much."""
@@ -71,6 +72,7 @@ def report(
         results.to_parquet(out.path / "results.parquet")
         curves.to_csv(out.path / "curves.csv", index=False)
         metrics = {"schema": SCHEMA, "annotator": "embedding", "annotation": {"pairs": pairs}, **summary}
+        metrics |= {"simulated": simulated} if simulated else {}
         write_json(out.path / "metrics.json", metrics)
         out.notes += [note] if note else []
         out.own_files = own_files or {}
@@ -186,6 +188,12 @@ def test_an_environment_with_and_without_its_module_is_the_same(tmp_path: Path) 
     assert compare(a, b).params[1] == [["env.id", "FrozenLake-v1", "one:FrozenLake-v1"]]
     with pytest.raises(DataError, match="differ in the environment"):
         compare(b, c)
+
+
+def test_what_is_simulated_is_said_once_for_each_report(tmp_path: Path) -> None:
+    note, made_by = "The reward outcome is simulated: it was made by scripted.", {"outcome": "scripted"}
+    a, b = (report(tmp_path / name, {"preference": 0.5}, note=note, simulated=made_by) for name in "ab")
+    assert [said for said in compare(a, b).notes if "outcome" in said] == [f"A: {note}", f"B: {note}"]
 
 
 def test_without_a_test_no_correction_is_named(tmp_path: Path) -> None:

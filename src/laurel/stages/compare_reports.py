@@ -106,10 +106,6 @@ class Comparison:
         if len(versions) > 1:
             notes.append(f"The reports are of different versions of Laurel: {' and '.join(sorted(versions))}.")
         for stem, report in zip(STEMS, self.reports, strict=True):
-            simulated = report.metrics.get("simulated", {})
-            notes += [
-                f"{stem}: the reward {name} is simulated: it was made by {who}." for name, who in simulated.items()
-            ]
             notes += [f"{stem}: {note}" for note in on_simulated(report.manifest["notes"])]
         return notes
 
