@@ -13,6 +13,7 @@ from laurel.agents.policy import ActorCritic
 from laurel.data.captions import Vocabulary, write_vocabulary
 from laurel.data.directory import output_directory
 from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import read_manifest
 from laurel.data.show import describe_directory
 from laurel.data.trajectories import Rows, TrajectoryWriter, trajectory_schema
 from laurel.errors import DataError
@@ -195,3 +196,11 @@ def test_folders_that_are_no_stage_output_are_named_with_alternatives(tmp_path: 
         describe_directory(agents / "pot" / "seed-0")
     with pytest.raises(DataError, match=r"data: is not the output of a stage.*data/captions"):
         describe_directory(tmp_path / "data")
+
+
+def test_a_part_of_an_output_is_not_taken_for_one_whose_manifest_was_lost(tmp_path: Path) -> None:
+    with output_directory(tmp_path / "agents", stage="train-agents", params={}) as out:
+        (out.path / "preference").mkdir()
+        (out.path / "preference" / "x").write_text("x")
+    with pytest.raises(DataError, match=r"json: no such file, so \S+preference is not the whole output of a stage"):
+        read_manifest(tmp_path / "agents" / "preference")

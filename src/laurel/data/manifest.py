@@ -53,6 +53,11 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     recover_killed(path)
     if not path.is_dir():
         raise DataError(f"{path}: no such directory. Run laurel run or {command} first.")
+    if not (path / MANIFEST).exists():
+        raise DataError(
+            f"{path / MANIFEST}: no such file, so {path} is not the whole output of a stage, such as data/captions. "
+            f"Name one, or run {command} again if the file was lost."
+        )
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or not manifest.keys() >= NEEDED or not _is_sound(manifest):
         raise DataError(f"{path / MANIFEST}: not a Laurel manifest. Run {command} again.")
