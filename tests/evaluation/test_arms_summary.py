@@ -257,6 +257,13 @@ def test_tables_are_aligned_and_leave_out_empty_columns():
         assert len({line.count("|") for line in part.splitlines()}) == 1
 
 
+def test_a_table_says_of_labels_as_of_rewards_that_they_are_simulated_and_once():
+    metrics = metrics_of(preference=arm(around(0.95))) | {"simulated": {"outcome": "scripted"}}
+    of_labels, of_reward = "The labels are simulated: x.", "The reward outcome is simulated: it was made by scripted."
+    shown = table(metrics, [of_labels, of_reward, "Another note."])
+    assert [shown.count(note) for note in (of_labels, of_reward, "Another note.")] == [1, 1, 0]
+
+
 def test_returns_below_a_hundredth_are_told_apart():
     metrics = metrics_of(preference=arm(around(0.9)), extrinsic=arm(around(0.1)))
     for name, mean in (("preference", 0.0042), ("extrinsic", 0.0011)):

@@ -60,6 +60,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from laurel.data.manifest import read_manifest
     from laurel.evaluation.summary import METRICS, REPORT, read_metrics, table
     from laurel.params import load_params
     from laurel.stages.description import described
@@ -73,8 +74,9 @@ def _run(options: argparse.Namespace) -> int:
     tell(described(params, check_run(params, gold=False), outputs))
     run_project(options.params, folder, force=options.force)
     metrics = read_metrics(outputs[REPORTS] / METRICS)
+    shown = table(metrics, read_manifest(outputs[REPORTS])["notes"])
     report = (outputs[REPORTS] / REPORT).resolve()
-    return say(f"{table(metrics)}\n\nreport:  {report.as_uri()}\ncompare: {ui_of(options.params)}\n")
+    return say(f"{shown}\n\nreport:  {report.as_uri()}\ncompare: {ui_of(options.params)}\n")
 
 
 def ui_of(params: Path) -> str:

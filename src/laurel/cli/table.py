@@ -20,13 +20,15 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from laurel.data.manifest import MANIFEST, read_manifest
     from laurel.errors import DataError
     from laurel.evaluation.summary import METRICS, markdown_table, read_metrics, table
 
     file = options.directory / METRICS
     metrics = read_metrics(file)
+    notes = read_manifest(options.directory)["notes"] if (options.directory / MANIFEST).exists() else []
     try:
-        shown = markdown_table(metrics) if options.markdown else table(metrics)
+        shown = markdown_table(metrics) if options.markdown else table(metrics, notes)
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{file}: does not hold the metrics of a report ({error!r}). Run laurel evaluate again."

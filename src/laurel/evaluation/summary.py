@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from laurel.data.json_file import read_json
+from laurel.data.simulated import on_simulated
 from laurel.envs.base import PROGRESSION
 from laurel.errors import DataError
 from laurel.evaluation.arms import arms_of, draws_tasks, main_of
@@ -253,8 +254,12 @@ def seeds_of_both(metrics: Mapping[str, Any]) -> dict[str, int]:
     return {name: len({*arms[name]["seeds"]} & {*arms[base]["seeds"]}) for name in models if name != base}
 
 
-def table(metrics: Mapping[str, Any]) -> str:
-    """Return arms and comparisons as aligned plain text; the first column to the left, numbers to the right."""
+def table(metrics: Mapping[str, Any], notes: Iterable[str] = ()) -> str:
+    """Return arms and comparisons as aligned plain text; the first column to the left, numbers to the right.
+
+    Args:
+        notes: of the report, of which those on simulated work are included.
+    """
     compared = comparison_columns(metrics)
     heads, rows = columns(metrics)
     roles = [metrics["arms"][row[0]]["role"] for row in rows]
@@ -265,6 +270,8 @@ def table(metrics: Mapping[str, Any]) -> str:
         *(aligned(part) for part in further if part),
         legend(metrics),
     ]
+    if simulated := [note for note in on_simulated(notes) if note not in parts[-1]]:
+        parts.append("\n".join(simulated))
     sentences = metrics.get("headline", {}).get("sentences", ())
     return "\n\n".join([*parts, *(["\n".join(f"- {sentence}" for sentence in sentences)] if sentences else [])])
 
