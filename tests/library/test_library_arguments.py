@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -73,3 +74,12 @@ def test_parts_of_an_observation_that_are_missing_are_named() -> None:
         agent.predict({"place": 1})
     with pytest.raises(EnvError, match=r"but got int\. Give"):
         agent.predict(5)
+
+
+@pytest.mark.parametrize("wrong", [10, -1, 3.7, math.nan])
+def test_numbers_that_no_state_has_are_named(wrong: float) -> None:
+    adapter = GenericAdapter("Corridor-v0", gym.spaces.Discrete(10), gym.spaces.Discrete(2))
+    agent = LoadedAgent(EnvParams(id="Corridor-v0"), adapter, NOTHING, NOTHING, 0)
+    for given in (wrong, np.array([3, wrong])):
+        with pytest.raises(EnvError, match=rf"Corridor-v0: .* whole number from 0 to 9, but got {float(wrong):g}"):
+            agent.predict(given)

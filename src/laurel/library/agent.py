@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Discrete
 
 from laurel.agents.actor import Actor, View
 from laurel.agents.actors.checkpoint import check_fit
@@ -90,6 +91,10 @@ class LoadedAgent:
         """Return whether observations are a batch, and pack them (N, D)."""
         leaf = self._adapter.packed.leaves[0]
         declared = leaf.space.shape or ()
+        numbers = np.asarray(observation)
+        alone = len(self._adapter.packed.leaves) == 1 and not isinstance(observation, Mapping)
+        if alone and isinstance(leaf.space, Discrete) and np.issubdtype(numbers.dtype, np.number):
+            self._check_numbers(leaf.space, numbers)
         try:
             shape = np.shape(leaf.get(observation))
             if shape == declared:
@@ -106,3 +111,13 @@ class LoadedAgent:
             f"{self.env.id}: an observation of this environment has {part}{declared}, a batch one axis more, but got "
             f"{got}. Give observations as the environment does, without wrappers that change them."
         )
+
+    def _check_numbers(self, space: Discrete, given: Array) -> None:
+        """Refuse numbers that no state has, such as those of a wrapper that shifts or scales them."""
+        first, last = int(space.start), int(space.start + space.n - 1)
+        wrong = given[~((given == np.floor(given)) & (given >= first) & (given <= last))]
+        if wrong.size:
+            raise EnvError(
+                f"{self.env.id}: an observation of this environment is a whole number from {first} to {last}, but got "
+                f"{wrong.flat[0]}. Give observations as the environment does, without wrappers that change them."
+            )
