@@ -110,6 +110,21 @@ def test_what_is_no_class_or_an_unfinished_one_is_named(tmp_path: Path) -> None:
         CALLED.load("shade", "paint.colour")
 
 
+LISTING = Plugins[type](
+    "colour", group="laurel.test_colours", package="colours_of_ours", lists={"mixes": ("red", "blue")}
+)
+
+
+@pytest.mark.parametrize("mixes", ["'red'", "('green',)", "[['red']]", "1"])
+def test_a_plug_in_lists_known_names_alone(tmp_path: Path, mixes: str) -> None:
+    (tmp_path / "their_paint.py").write_text(f"class COLOUR:\n    mixes = {mixes}\n")
+    (tmp_path / "their_paints.py").write_text("class COLOUR:\n    mixes = 'blue', 'red'\n")
+    install(tmp_path, teal="their_paint", purple="their_paints")
+    LISTING.load("purple", "paint.colour")
+    with pytest.raises(ParamsError, match=r"its mixes is .*, but a tuple with any of red, blue is required\."):
+        LISTING.load("teal", "paint.colour")
+
+
 def test_an_exception_in_another_packages_plug_in_is_put_down_to_it(tmp_path: Path) -> None:
     (tmp_path / "their_paint.py").write_text(
         "class COLOUR:\n    code = 1\n    def mix(self):\n        return {}['left']\n"

@@ -24,9 +24,10 @@ import importlib.util
 import pkgutil
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
 from laurel.errors import MissingPackageError, ParamsError, PluginError, no_such
@@ -48,6 +49,7 @@ class Plugins(Generic[T_co]):
         called: whether a plug-in must be callable: a class or a function.
         needs: attributes that another package's plug-in must have.
         section: the attribute with the class of its section of params.yaml, and the base class of all such classes.
+        lists: attribute -> the names that it may list.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Plugins(Generic[T_co]):
         called: bool = True,
         needs: tuple[str, ...] = (),
         section: tuple[str, type] | None = None,
+        lists: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         self.noun = noun
         self.group = group
@@ -68,6 +71,7 @@ class Plugins(Generic[T_co]):
         self.called = called
         self.needs = (*needs, section[0]) if section else needs
         self.section = section
+        self.lists = lists
 
     def builtin(self) -> tuple[str, ...]:
         """Return the names of the built-in kinds, sorted, without importing them."""
@@ -150,6 +154,13 @@ class Plugins(Generic[T_co]):
                 raise ParamsError(
                     f"{begin}: its {name} is {in_short(declared)}, but a subclass of {base.__module__}."
                     f"{base.__qualname__} is required."
+                )
+        for attribute, names in self.lists.items():
+            listed = getattr(plugin, attribute, ())
+            if isinstance(listed, str) or not isinstance(listed, Collection) or any(one not in names for one in listed):
+                raise ParamsError(
+                    f"{begin}: its {attribute} is {in_short(listed)}, but a tuple with any of {', '.join(names)} is "
+                    "required."
                 )
         title = f'{self.noun} "{entry.name}" ({entry.value})'
         _loaded[entry.module] = title

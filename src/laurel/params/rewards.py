@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo, model_validator
 
@@ -21,6 +21,8 @@ from laurel.params.training import ShapingParams
 from laurel.plugins import Plugins
 
 Activation = Literal["tanh", "relu"]
+Source = Literal["trajectories", "captions", "preferences"]
+"""An output of a stage before train-reward."""
 
 
 class RewardParams(Section):
@@ -41,6 +43,7 @@ METHODS: Plugins[Any] = Plugins(
     attribute="METHOD",
     needs=("summary",),
     section=("Settings", RewardParams),
+    lists={"reads": get_args(Source)},
 )
 """Its plug-ins are subclasses of `laurel.rewards.method.Method`."""
 

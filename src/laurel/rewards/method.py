@@ -26,13 +26,11 @@ from laurel.feedback.question_queue import Topic
 from laurel.params import CaptionParams, EnvParams, Params
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.kinds import Role
-from laurel.params.rewards import RewardParams, TrialParams, method_of
+from laurel.params.rewards import RewardParams, Source, TrialParams, method_of
 from laurel.rewards.base import LearningReward, Reward
 from laurel.rewards.functions import ScoredCaptions
 
 Own = TypeVar("Own", bound=RewardParams)
-Source = Literal["trajectories", "captions", "preferences"]
-"""An output of a stage before train-reward."""
 QUALITY = "quality.json"
 """File that a method may write into its artefact: the quality of the reward, for the report."""
 LATER = "calls and cost can be estimated once there are captions"

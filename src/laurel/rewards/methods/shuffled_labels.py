@@ -11,9 +11,9 @@ from pathlib import Path
 from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
-from laurel.params.rewards import RewardParams, method_of, settings_of
+from laurel.params.rewards import RewardParams, Source, method_of, settings_of
 from laurel.rewards.base import Reward
-from laurel.rewards.method import Inputs, Method, RewardContext, Source
+from laurel.rewards.method import Inputs, Method, RewardContext
 
 ORIGINAL = "original.json"
 """Settings of the reward whose labels were shuffled, for loading the artefact."""

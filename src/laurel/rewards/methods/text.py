@@ -22,10 +22,10 @@ from laurel.feedback.annotator_kind import is_directory
 from laurel.llm.encoder import load_encoder
 from laurel.params.annotation import MAIN
 from laurel.params.fields import Count, Positive
-from laurel.params.rewards import RewardParams
+from laurel.params.rewards import RewardParams, Source
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import ScoredCaptions
-from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext, Source
+from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
 from laurel.rewards.text import TextReward, fit_rows
 from laurel.rewards.text_tuning import Tuning
 
