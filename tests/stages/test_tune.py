@@ -181,9 +181,11 @@ def test_arms(rewarded: Project) -> None:
         sweep_of(params, Search(arm="random_policy"))
 
 
-def test_training_that_diverges_is_a_failed_trial(searched: Project) -> None:
+def test_training_that_diverges_is_a_failed_trial(searched: Project, capsys: pytest.CaptureFixture[str]) -> None:
     entries = ("agent.ppo.learning_rate=0.002,1.0e+300",)
-    said = searching(searched, output="diverged", study="d", trials=2, sampler="grid", entries=entries)
+    said = searching(searched, output="diverged", study="d", trials=9, sampler="grid", entries=entries)
+    assert "tune: the grid has 2 combinations, so these are all trials." in (progress := capsys.readouterr().err)
+    assert "2/2 trials" in progress
     trials = read_trials(searched.path / "diverged" / TRIALS)
     assert [trial.state for trial in trials] == ["complete", "failed"]
     assert "training diverged after" in trials[1].note

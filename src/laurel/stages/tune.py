@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from pydantic import JsonValue
 
 from laurel import __version__
+from laurel.console import tell
 from laurel.data.directory import check_output, output_directory, without_limits
 from laurel.data.json_file import write_json
 from laurel.data.lineage import read_inputs
@@ -39,6 +40,7 @@ from laurel.training.arms import train_arms
 from laurel.training.engines import engine_of, steps_of
 from laurel.training.preload import preload
 from laurel.training.task import Agent
+from laurel.tuning.candidates import candidates
 from laurel.tuning.objective import note_of
 from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.results import summary, write_results
@@ -90,15 +92,20 @@ def run(
     name = search.study or sweep.arm
     folder = search.storage.parent / f".{search.storage.stem}.{name}.partial"
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # already logged by earlier stages
+    n_trials = search.trials
+    if search.sampler == "grid":
+        n_trials = len(candidates(sweep.space, params, n_trials, "grid", params.seed))
+        if n_trials < search.trials:
+            tell(f"tune: the grid has {n_trials} combinations, so these are all trials.")
     with (
         _study_lock(search.storage, name),
         shared_budget(params.annotate) as asking,
-        progress(search.trials, STAGE, "trials") as advance,
+        progress(n_trials, STAGE, "trials") as advance,
     ):
         study = Study(search.storage, name, sweep.space, params, about, sampler=search.sampler)
         run_trials(
             study,
-            search.trials,
+            n_trials,
             jobs_of(params, sweep, Inputs(captions, preferences, reward), asking=asking),
             folder,
             workers=workers or params.agent.workers,
