@@ -348,3 +348,12 @@ def test_the_questions_of_a_curriculum_that_several_arms_share_are_told_once(tmp
     told = lines(tmp_path, changes)
     assert "curriculum of one, other: tiny is asked about 2 pairs of tasks: 2 calls at most" in told
     assert told.count("pairs of tasks") == 1
+    assert told.index("pairs of tasks") < told.index("\nevaluate"), "it is asked in training"
+
+
+def test_what_hints_cost_is_listed_with_the_training(tmp_path: Path) -> None:
+    asked = {"annotate.annotator": "openai", "annotate.openai": {"model": "gpt-5-mini"}}
+    hinted = {"reward": None, "agent": {"ppo": {"hints": {}}}}
+    player = {"reward": None, "agent": {"actor": "llm_policy"}}
+    told = lines(tmp_path, {**asked, "arms": {"hinted": hinted, "player": player}})
+    assert told.index("hinted, hints: ") < told.index("\nevaluate") < told.index("player: ")

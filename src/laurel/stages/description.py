@@ -50,6 +50,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
     trained_arms = [arm for arm in params.resolved_arms.values() if arm.name in arms]
     policies = ", ".join(policy.kind for policy in collect.policies)
     words = "captions made from the observation space alone" if adapter.generic else "its own captions"
+    hints, actors = _acting_models(params, adapter)
     lines = [
         ("environment", f"{params.env.id} ({words})"),
         *(("", line) for line in _endless(params, adapter)),
@@ -68,9 +69,9 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
         *(("", line) for line in questions_in_training(trained)),
         *(("", line) for line in notes_on_judges(trained_arms, context)),
         *(("", line) for line in (*notes_on_actions(trained_arms, adapter), *notes_on_unpaid(trained_arms))),
+        *(("", line) for line in (*hints, *_interests(params, adapter))),
         ("evaluate", f"{counted(params.evaluate.episodes, 'episode')} for each agent"),
-        *(("", line) for line in _actors(params, adapter)),
-        *(("", line) for line in _interests(params, adapter)),
+        *(("", line) for line in actors),
     ]
     return "".join(f"{name:<12} {line}\n" for name, line in lines)
 
@@ -156,8 +157,8 @@ def _left_over(params: Params) -> list[str]:
     return lines
 
 
-def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
-    """Estimate the language-model usage of untrained actors, from initial states."""
+def _acting_models(params: Params, adapter: EnvAdapter) -> tuple[list[str], list[str]]:
+    """Estimate the language-model usage of hints in training, and of actors in evaluation, from initial states."""
     from laurel.agents.actor import initial_observations
     from laurel.agents.actors import make_actor
     from laurel.agents.hints import make_helper
@@ -167,22 +168,22 @@ def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
     helpers = {name: helper for name, settings in trained.items() if (helper := settings.helper)}
     planners = {name: helper for name, settings in trained.items() if (helper := settings.planner)}
     if not arms and not helpers and not planners:
-        return []
+        return [], []
     view = initial_observations(params.env, adapter)
     most = params.evaluate.episodes * len(params.agent.seeds)
-    lines = []
+    training, evaluation = [], []
     for arm in arms:
         key = f"arms.{arm.name}.agent"
         actor = make_actor(str(arm.actor), adapter, key, annotate=params.annotate, **arm.actor_options)
         if cost := actor.estimate(view):
-            lines.append(f"{arm.name}: {cost}; {most:,} episodes in all")
+            evaluation.append(f"{arm.name}: {cost}; {most:,} episodes in all")
     for name, one in helpers.items():
         if cost := make_helper(one, adapter, params.annotate).estimate(view):
-            lines.append(f"{name}, {one.what}: {cost}; over {one.share:.0%} of its training")
+            training.append(f"{name}, {one.what}: {cost}; over {one.share:.0%} of its training")
     for name, one in planners.items():
         if cost := make_helper(one, adapter, params.annotate).estimate(view):
-            lines.append(f"{name}, {one.what} in evaluation: {cost}; {most:,} episodes in all")
-    return lines
+            evaluation.append(f"{name}, {one.what} in evaluation: {cost}; {most:,} episodes in all")
+    return training, evaluation
 
 
 def _interests(params: Params, adapter: EnvAdapter) -> list[str]:
