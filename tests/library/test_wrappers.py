@@ -247,6 +247,11 @@ def test_an_unsupported_reward_is_one_sentence(made: Made) -> None:
     images = SyncVectorEnv([lambda: mini.ImgObsWrapper(gym.make("MiniGrid-Empty-5x5-v0"))] * 2)
     with pytest.raises(EnvError, match=r"wrap each environment in laurel\.RewardWrapper before"):
         laurel.RewardVectorWrapper(images, place)
+    one, several = gym.make("MiniGrid-Empty-5x5-v0"), SyncVectorEnv([lambda: gym.make("MiniGrid-Empty-5x5-v0")])
+    wrong: Any
+    for wrapper, wrong in ((laurel.RewardWrapper, several), (laurel.RewardVectorWrapper, one)):
+        with pytest.raises(EnvError, match=rf"^{wrapper.__name__} cannot wrap .*Env.* RewardVectorWrapper a gymnasium"):
+            wrapper(wrong, place)
     with pytest.raises(EnvError, match="is in a RewardWrapper already"):
         laurel.RewardWrapper(laurel.RewardWrapper(gym.make("MiniGrid-Empty-5x5-v0"), place), place)
     with pytest.raises(ParamsError, match=r"shaping\.betta is unknown.* Did you mean \"beta\""):

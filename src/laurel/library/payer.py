@@ -18,6 +18,7 @@ from laurel.envs.captioner import NO_CAPTION, Captioner
 from laurel.envs.spaces import leaves_of
 from laurel.errors import EnvError
 from laurel.library.reward import LoadedReward, Shaping, load_reward, shaping_of
+from laurel.plugins import in_short
 from laurel.rewards.base import UNPAID
 from laurel.rewards.paying import RewardCalculator
 
@@ -166,8 +167,20 @@ def _depth(env: gym.Env[Any, Any]) -> int:
     return sum(not isinstance(layer, _ADDED) for layer in _chain(env, "env"))
 
 
-def check_unpaid(env: Any, below: str, wrapper: type) -> None:
-    """Raise EnvError if an environment already pays a learned reward; `below` is the attribute of the inner one."""
+def check_wrappable(env: Any, below: str, wrapper: type, kind: type) -> None:
+    """Refuse an environment that is not of the wrapper's kind, or already pays a learned reward.
+
+    Args:
+        below: the attribute of the environment inside a wrapper.
+
+    Raises:
+        EnvError: it is one of these.
+    """
+    if not isinstance(env, kind):
+        raise EnvError(
+            f"{wrapper.__name__} cannot wrap {in_short(env)}. RewardWrapper takes a gymnasium.Env, RewardVectorWrapper "
+            "a gymnasium.vector.VectorEnv, and RewardVecEnv a VecEnv of Stable-Baselines3."
+        )
     if any(isinstance(layer, wrapper) for layer in _chain(env, below)):
         raise EnvError(
             f"The environment is in a {wrapper.__name__} already. Wrap it once; a weighted sum of rewards is an arm of "

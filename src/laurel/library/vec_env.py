@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from laurel.arrays import Array
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.info import named_info
-from laurel.library.payer import INFO, WRAP_SINGLE, Payer, check_unpaid
+from laurel.library.payer import INFO, WRAP_SINGLE, Payer, check_wrappable
 from laurel.library.reward import LoadedReward, Shaping
 
 
@@ -29,7 +29,7 @@ class RewardVecEnv(VecEnvWrapper):
     """
 
     def __init__(self, venv: VecEnv, reward: LoadedReward | str | Path, shaping: Shaping = None) -> None:
-        check_unpaid(venv, "venv", RewardVecEnv)
+        check_wrappable(venv, "venv", RewardVecEnv, VecEnv)
         self._payer = Payer(reward, shaping, venv.get_attr("spec")[0], venv.num_envs)
         outermost, self._watch = self._payer.watched(venv, "venv", _VecWatch, WRAP_SINGLE.format("VecEnv"))
         super().__init__(outermost)

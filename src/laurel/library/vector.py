@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from laurel.arrays import Array, BoolArray
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.info import named_info
-from laurel.library.payer import INFO, WRAP_SINGLE, Payer, check_unpaid
+from laurel.library.payer import INFO, WRAP_SINGLE, Payer, check_wrappable
 from laurel.library.reward import LoadedReward, Shaping
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
     def __init__(
         self, env: VectorEnv[Any, Any, Any], reward: LoadedReward | str | Path, shaping: Shaping = None
     ) -> None:
-        check_unpaid(env, "env", RewardVectorWrapper)
+        check_wrappable(env, "env", RewardVectorWrapper, VectorEnv)
         n = env.num_envs
         self._payer = Payer(reward, shaping, _spec_of(env), n)
         outermost, self._watch = self._payer.watched(env, "env", _VectorWatch, WRAP_SINGLE.format("vector"))

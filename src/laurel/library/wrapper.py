@@ -11,7 +11,7 @@ import numpy as np
 from laurel.arrays import Array
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.info import named_info_of_one
-from laurel.library.payer import INFO, Payer, check_unpaid
+from laurel.library.payer import INFO, Payer, check_wrappable
 from laurel.library.reward import LoadedReward, Shaping
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class RewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gym.Env[Any, Any], reward: LoadedReward | str | Path, shaping: Shaping = None) -> None:
-        check_unpaid(env, "env", RewardWrapper)
+        check_wrappable(env, "env", RewardWrapper, gym.Env)
         self._payer = Payer(reward, shaping, env.spec, 1)
         advice = "Was the reward made for this environment, with these arguments?"
         outermost, self._watch = self._payer.watched(env, "env", _Watch, advice)
