@@ -54,8 +54,8 @@ def speed() -> str:
     return (
         f"**Speed**, on two cores: PPO solves CartPole in {of['cartpole_ppo']['value']:.2f} s ({cartpole}), at "
         f"{of['cartpole_ppo_sb3']['value']:.0f} times the steps per second of Stable-Baselines3 and {jax:.1f} times "
-        f"those of a JAX loop\nwith its compilation ({compiled:.1f} times without), each with its own settings. In "
-        f"DoorKey with a reward per caption it is {of['doorkey_ppo']['value']:.0f} times as fast as "
+        f"those of a JAX loop\nincluding its compilation ({compiled:.1f} times without it), each with its own "
+        f"settings. In DoorKey with a reward per caption it is {of['doorkey_ppo']['value']:.0f} times as fast as "
         f"Stable-Baselines3 ({doorkey}),\nand reaches {of['limits']['value'][0]:.0%} of the bound that matrix products "
         f"and environments set for one core ({bound}); `make run`, on both, {both:.0%} ({whole}). [All figures, and "
         "missed targets](benchmarks/README.md).\n"

@@ -96,7 +96,7 @@ def test_environments_without_a_best_arm_in_info() -> None:
 
 def test_runs_that_are_refused() -> None:
     agent = Recorder()
-    with pytest.raises(EnvError, match="it has a spec"):
+    with pytest.raises(EnvError, match="a copy is made from its spec"):
         run_agent(GridWorld(), agent, 2)
     with pytest.raises(EnvError, match="2 copies, but n_runs is 3"):
         run_agent(Simulator(model_of(GridWorld()), 2), agent, 3)

@@ -109,7 +109,7 @@ def test_show_offers_the_subgoals_that_the_planner_does(project: Project, capsys
         (["--goal", "explor"], 'Did you mean "explore"?'),
         (["with_action"], "Set caption.with_action: true"),
         (["--params", "none.yaml"], "none.yaml: no such file."),
-        (["--captions", "."], "manifest.json: no such file."),
+        (["--captions", "."], "manifest.json: no such file, so . is not the whole output"),
     ],
 )
 def test_mistakes_are_a_sentence(
