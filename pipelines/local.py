@@ -84,7 +84,7 @@ def run_locally(
     place = place.resolve() if place.is_symlink() else place
     foreign = place.is_file() or (place.is_dir() and any(place.iterdir()))
     if foreign and not (place / "manifest.json").is_file():
-        raise DataError(f"{place}: holds files that are not Laurel's. Choose another --output.")
+        raise DataError(f"{place}: holds files that Laurel did not write. Choose another --output.")
     if runner == "process":  # a container may have what this Python lacks, and the step `plan` looks there
         check_run(params)
     if runner == "docker":
