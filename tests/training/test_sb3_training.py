@@ -368,7 +368,7 @@ def test_ranges_name_existing_arguments(name: str) -> None:
     ],
 )
 def test_action_spaces_without_an_algorithm(space: gym.Space[Any], needed: str) -> None:
-    with pytest.raises(ParamsError, match=f"PPO acts in {needed}, but .*Wrap the environment"):
+    with pytest.raises(ParamsError, match=f"PPO needs {needed}, but .*Wrap the environment"):
         check_algorithm(SB3Params(algorithm="PPO"), space)
 
 
