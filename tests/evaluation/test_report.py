@@ -374,7 +374,7 @@ def test_paths_and_what_models_were_asked_have_tables(words_only):
     text = Page(render(dataclasses.replace(words_only, metrics=metrics))).text
     assert re.search(r"extrinsic\s+2\s+60\s+95%\s+0\.25\s+5%\s+-", text)
     assert re.search(r"preference\s+tiny\s+111\s+180\s+95\.0%\s+4\.80", text)
-    assert "episodes of an arm's agents; nothing is asked once an episode has ended." in text
+    assert "agents, without questions of a reward, which run.html counts; nothing is asked once" in text
     assert re.search(r"extrinsic +2 +60 +95% +0\.25", summary.table(metrics))
     bare = Page(render(words_only)).text
     assert "Paths before and after" not in bare
