@@ -15,7 +15,7 @@ from laurel.evaluation.style import INK, MUTED, NEGATIVE, POSITIVE, drawing
 from laurel.params.search import Searched, Space
 from laurel.seeding import generator
 from laurel.tuning.importance import Importance
-from laurel.tuning.trials import Trial, as_text, best
+from laurel.tuning.trials import Trial, best, rounded_text
 
 ACROSS = 3
 BANDWIDTH = 0.12
@@ -133,7 +133,7 @@ def _panel(axes: Axes, name: str, searched: Searched, scored: Sequence[Trial], c
             axes.fill_between(grid, low, high, color=POSITIVE, alpha=0.15, lw=0, zorder=2)
             axes.plot(grid, trend, color=POSITIVE, lw=1.8, zorder=4)
     else:
-        axes.set_xticks(range(len(searched.choices)), [as_text(choice) for choice in searched.choices])
+        axes.set_xticks(range(len(searched.choices)), [rounded_text(choice) for choice in searched.choices])
         axes.set_xlim(-0.5, len(searched.choices) - 0.5)
         for place in np.unique(x):
             of_choice = scores[x == place]

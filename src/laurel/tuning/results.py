@@ -22,7 +22,7 @@ from laurel.params.search import Sweep, value_of, with_values
 from laurel.tuning import figures
 from laurel.tuning.importance import MIN_TRIALS, Importance, importances
 from laurel.tuning.objective import NAME
-from laurel.tuning.trials import TRIALS, Trial, as_text, best, table, write_trials
+from laurel.tuning.trials import TRIALS, Trial, best, rounded_text, table, write_trials
 
 BEST, CSV, IMPORTANCE, SPACE = "best.yaml", "trials.csv", "importance.json", "space.json"
 MARK = "# laurel tune: "
@@ -109,7 +109,7 @@ def _write_csv(path: Path, sweep: Sweep, trials: Sequence[Trial]) -> None:
         for trial in trials:
             of_seeds = trial.seed_scores or [""] * len(scores)
             values = [
-                as_text(trial.values[name]) if isinstance(trial.values[name], list) else trial.values[name]
+                rounded_text(trial.values[name]) if isinstance(trial.values[name], list) else trial.values[name]
                 for name in names
             ]
             writer.writerow([trial.number, trial.state, trial.score, trial.last_return, *of_seeds, *values, trial.note])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import JsonValue
 from laurel.console import aligned
 from laurel.data.json_file import read_json, write_json
 from laurel.errors import DataError
+from laurel.params.fields import as_text
 
 State = Literal["complete", "pruned", "failed"]
 TRIALS = "trials.json"
@@ -73,11 +73,9 @@ def _read(entry: Mapping[str, Any]) -> Trial:
     return Trial(**{**entry, "seed_scores": tuple(entry["seed_scores"]), "reports": reports})
 
 
-def as_text(value: JsonValue) -> str:
-    """Format a value."""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return value if isinstance(value, str) else json.dumps(value)
+def rounded_text(value: JsonValue) -> str:
+    """Format a value; a float with four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else as_text(value)
 
 
 def table(trials: Sequence[Trial], names: Sequence[str], top: int = 5) -> str:
@@ -86,6 +84,6 @@ def table(trials: Sequence[Trial], names: Sequence[str], top: int = 5) -> str:
     rows = [("trial", "score", "last return", *names)]
     for trial in scored[:top]:
         last = "-" if trial.last_return is None else f"{trial.last_return:.3g}"
-        values = [as_text(trial.values[name]) for name in names]
+        values = [rounded_text(trial.values[name]) for name in names]
         rows.append((str(trial.number), f"{trial.score:.4g}", last, *values))
     return "\n".join(aligned(rows))
