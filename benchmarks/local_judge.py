@@ -125,7 +125,7 @@ def speed() -> None:
     for dtype in types:
         local = load_model(HuggingFaceParams(model=smollm2.NAME, adapter=JUDGE, device="cpu", dtype=dtype))
         chat = chats[dtype] = LocalChat(local, 8192)
-        list(chat.ask(of_kind[0][:16]))  # what is done for the first time counts for nothing
+        list(chat.ask(of_kind[0][:16]))  # warm-up, not timed
         asked[dtype] = [max(_asked(chat, requests) for _ in range(RUNS)) for requests in of_kind]
     reader, products = PromptReader(local), _products()
     weights = sum(weight.numel() for weight in local.model.model.layers.parameters())

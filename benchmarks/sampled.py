@@ -156,7 +156,7 @@ class _SignalLooks:
             self._writing = True
             self._write(self._place)
             self._writing = False
-            now = time.process_time()  # writing counts for nothing
+            now = time.process_time()  # writing is not timed
         self._last = now
 
     def _write(self, place: Path) -> None:

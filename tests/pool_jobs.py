@@ -137,4 +137,4 @@ class Told(list[int]):
 
 
 def ignore(_: int, *, free: bool = False, left: float | None = None) -> None:
-    """Nobody looks at the progress."""
+    """Ignore the progress."""

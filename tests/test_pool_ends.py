@@ -86,7 +86,7 @@ def test_ctrl_c_ends_everything_quietly(work: str, whole_group: bool, tmp_path: 
 
 @pytest.mark.parametrize("after", [0.05, 0.2, 0.5])
 def test_ctrl_c_at_any_time_is_quiet(after: float, tmp_path: Path) -> None:
-    """While the parent imports, Python itself says where it was; from then on nobody does."""
+    """During the parent's imports Python itself prints where it was; afterwards nothing is printed."""
     parent = Parent(tmp_path, "linger")
     deadline = time.monotonic() + GUARD
     while len(parent.all_pids()) < 3 and time.monotonic() < deadline:  # parent, resource tracker, server

@@ -30,7 +30,7 @@ TINY: dict[str, Any] = {
     "env": {"id": "MiniGrid-Empty-5x5-v0"},
     "collect": {"steps": 3000, "n_envs": 8, "shard_steps": 1000},
     "caption": {},
-    "annotate": {"n_pairs": 200, "probe": {"success_questions": 0}},  # lest they be among the calls that tests count
+    "annotate": {"n_pairs": 200, "probe": {"success_questions": 0}},  # which tests that count calls do not expect
     "arms": ["extrinsic", "preference", "random_policy"],
     "rewards": {"preference": {"ensemble": 3, "hidden": [16], "max_epochs": 30, "patience": 5}},
     "shaping": {},

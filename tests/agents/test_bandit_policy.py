@@ -176,7 +176,7 @@ def test_log_probabilities_are_those_of_the_pulls(method: str, knows: bool) -> N
     np.testing.assert_allclose(np.bincount(action, minlength=4) / n, chances, atol=0.015)
     np.testing.assert_allclose(np.exp(log_prob), chances[action], rtol=1e-5)
     np.testing.assert_allclose(value, (chances * policy.agent().expected()[0]).sum(), rtol=1e-5, atol=1e-7)
-    assert np.allclose(chances, 0.25) != knows, "who knows nothing pulls any arm"
+    assert np.allclose(chances, 0.25) != knows, "without knowledge all arms are equally likely"
 
 
 @EACH_METHOD

@@ -110,7 +110,7 @@ def test_it_learns_what_the_host_learns_of_the_same_rollout(env_id: str) -> None
             theirs = everything(other)
             for name, found in everything(agents.learners[s]).items():
                 torch.testing.assert_close(found, theirs[name], atol=2e-4, rtol=1e-3)
-            other.policy.load_state_dict(agents.learners[s].policy.state_dict())  # lest differences add up
+            other.policy.load_state_dict(agents.learners[s].policy.state_dict())  # so that differences do not add up
 
 
 def _host_rollout(agents: Agents, s: int) -> OnPolicyRollout:

@@ -388,7 +388,7 @@ def test_a_link_to_itself(command: tuple[str, ...], project: Project, capsys: py
 def test_why_a_command_fails_is_written_for_whoever_started_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error that is nobody's fault but ours only by its kind: its text may be anything, and pages show reasons."""
+    """Of an unexpected error only the type is shown: its text may be anything, and pages show reasons."""
     reason = tmp_path / "reason"
     monkeypatch.setenv(REASON_FILE, str(reason))
     assert main(["show", str(tmp_path / "nothing")]) == 2

@@ -1,4 +1,4 @@
-"""The image of the steps: what is in it, what is not, and whom it serves."""
+"""The image of the steps: its contents, and the users that it runs as."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def test_an_answer_of_a_batch_that_two_processes_wait_for_counts_once(
     others: list[Asker[Pair, float]] = []
 
     def while_another_receives_it(*_: object) -> Reply:
-        store._connection.execute("DELETE FROM claims")  # a batch's questions are claimed by nobody
+        store._connection.execute("DELETE FROM claims")  # questions of a batch have no claim
         others.append(asked(lambda *_: reply))
         return reply
 

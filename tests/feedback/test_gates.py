@@ -154,7 +154,7 @@ def test_gates_that_do_not_apply_are_noted() -> None:
     assert [note.split(" was not checked")[0] for note in notes] == [
         "annotate.gates.max_position_bias", "annotate.gates.min_swap_consistency",
     ]  # fmt: skip
-    assert checked(GateParams(), {"tie_rate": rate(1, 10)}).notes == [], "nobody set these"
+    assert checked(GateParams(), {"tie_rate": rate(1, 10)}).notes == [], "these are defaults"
 
 
 def test_without_references_there_is_no_agreement() -> None:

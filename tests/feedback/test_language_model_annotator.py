@@ -1,4 +1,4 @@
-"""A chat model as annotator: whom it asks what, how often, and what it makes of the answers."""
+"""A chat model as annotator: which questions it asks, how often, and how it interprets the answers."""
 
 from __future__ import annotations
 

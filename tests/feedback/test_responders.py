@@ -41,7 +41,7 @@ class OneOrder:
 def test_a_pair_is_asked_again_only_if_an_answer_is_missing(
     other: str, status: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that could not be read is in the store: agents would wait in vain, and the share of such answers lack it."""
+    """Unreadable answers are stored, too: agents would wait for them forever, and their share would be too low."""
     monkeypatch.setattr(responders, "kind_of", lambda _: SimpleNamespace(make=lambda *_, **__: OneOrder(other)))
     anything: Any = None
     judge = responders.make_responder("pair", anything, anything, 0, anything)

@@ -109,7 +109,7 @@ class Idle(selectors.SelectSelector):
         self.now = 1000.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "nobody would ever go on"
+        assert timeout is not None, "no request would ever continue"
         self.now += max(timeout, 1e-6)  # work takes some, too
         return super().select(0)
 

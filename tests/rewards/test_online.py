@@ -243,7 +243,7 @@ def test_the_queue_is_bounded_and_what_is_dropped_is_asked_again(tmp_path: Path)
     assert rows[-1]["dropped"] > 0
     topic = Online(case.settings).topic(case.context, 1)
     assert topic is not None
-    assert len(queue.open(topic.name, 1000)) <= 5, "the judge is not asked what nobody waits for"
+    assert len(queue.open(topic.name, 1000)) <= 5, "the judge is asked only what agents wait for"
 
 
 def test_an_answer_is_delayed_by_checks_which_are_whole_updates_apart(tmp_path: Path) -> None:

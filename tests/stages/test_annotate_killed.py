@@ -119,7 +119,7 @@ def test_each_answer_is_paid_for_once(tmp_path: Path, monkeypatch: pytest.Monkey
         known, before = stored(responses), len(server.bodies)
         began = time.monotonic()
         project.laurel("annotate", check=True)
-        assert time.monotonic() - began < LEASE_SECONDS / 2, "nobody waits for what the dead had claimed"
+        assert time.monotonic() - began < LEASE_SECONDS / 2, "claims of a killed process are free at once"
         assert known.isdisjoint(answer(body) for body in server.bodies[before:])
         assert len(stored(responses)) == len(ResponseStore(responses))
         usage = read_manifest(project.output("annotate"))["usage"]

@@ -166,7 +166,7 @@ def collecting(path: Path) -> tuple[Project, subprocess.Popen[str]]:
 
 
 def test_a_run_that_is_killed_leaves_no_stage(tmp_path: Path) -> None:
-    """The stage would go on for nobody, and pay."""
+    """Otherwise the stage would continue, and pay, without its parent."""
     project, process = collecting(tmp_path)
     process.kill()
     process.communicate(timeout=120)

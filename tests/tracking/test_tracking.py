@@ -1,4 +1,4 @@
-"""MLflow as a view of the files: what a run says, of whom, and where."""
+"""MLflow as a view of the files: what each run logs, and where."""
 
 from __future__ import annotations
 

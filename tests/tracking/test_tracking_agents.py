@@ -110,7 +110,7 @@ def test_groups_are_of_one_training() -> None:
         training(reward="online", annotate={"annotator": "scripted"}),
     ]
     assert training(agent={"seeds": [1, 2]}) == others[0]
-    assert training(annotate=judged("oracle")) == others[0], "nobody asks this judge"
+    assert training(annotate=judged("oracle")) == others[0], "no reward asks this judge"
     limited = {"budget": {"max_calls": 9}}
     interested = {"curriculum": {"interest": "main"}}
     assert training(agent=interested, annotate=limited) == training(agent=interested), "it stops, and goes on later"

@@ -82,7 +82,7 @@ def test_arms_with_the_same_seed_have_the_same_initial_weights(frozen_lake: EnvA
         initial_policy(frozen_lake, PPOParams(hidden=(8,)), *seeds).state_dict()
         for seeds in ((0, 1), (0, 1), (0, 2), (1, 1))
     )
-    assert torch.equal(torch.random.get_rng_state(), before), "nobody else's random numbers are used up"
+    assert torch.equal(torch.random.get_rng_state(), before), "the global random state is unchanged"
     assert all(torch.equal(one[name], same[name]) for name in one)
     for other in (seed, run_seed):
         assert not torch.equal(one["actor.0.weight"], other["actor.0.weight"])

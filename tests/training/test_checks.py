@@ -73,7 +73,7 @@ def test_without_hand_written_progress_there_is_no_oracle() -> None:
     assert skipped(params, pendulum) == {
         "oracle": "The arm oracle was left out: Pendulum-v1 has no hand-written progress."
     }
-    assert skipped(params.narrowed("extrinsic"), pendulum) == {}, "nobody asked for it"
+    assert skipped(params.narrowed("extrinsic"), pendulum) == {}, "that arm was not requested"
 
 
 def test_on_observations_there_are_no_shuffled_labels() -> None:

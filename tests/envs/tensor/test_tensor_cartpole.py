@@ -43,7 +43,7 @@ def test_transitions_are_those_of_gymnasium(lasting: bool) -> None:
         np.testing.assert_array_equal(step.terminated, terminated)
         np.testing.assert_array_equal(step.truncated, truncated & ~terminated)
         np.testing.assert_array_equal(step.valid, valid)
-        envs.state[:] = rows.state["motion"].numpy().T  # lest what differs in the last digit adds up
+        envs.state[:] = rows.state["motion"].numpy().T  # so that differences do not add up
         ends += [int(step.terminated.sum()), int(step.truncated.sum())]
     assert ends[int(lasting)] > 5
 
