@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -297,66 +295,12 @@ def test_a_stage_called_from_python_logs_next_to_its_output(tmp_path: Path, monk
     assert output.run_notes == []
 
 
-def test_a_commit_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent's run has 17 of them, each of 20 ms."""
-    from sqlalchemy import create_engine
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(URI, "sqlite:///mlflow.db")
-    assert opened_and_closed(make_params(), Output(tmp_path))
-    with create_engine("sqlite:///mlflow.db").connect() as connection:
-        found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")]
-    assert found == ["wal", 1]
-
-
 def test_disabled_tracking_does_not_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URI, "http://127.0.0.1:9")
     monkeypatch.setattr(tracking, "connect", lambda _: pytest.fail("nothing is to be connected to"))
     output = Output(tmp_path)
     assert not opened_and_closed(make_params(tracking={"enabled": False}), output)
     assert (output.run_notes, output.mlflow_run_id) == ([], None)
-
-
-START = """
-import sys, time
-from pathlib import Path
-from mlflow import MlflowClient
-from laurel.data.directory import Output
-from laurel.params import parse_params
-from laurel.tracking.tracker import Tracker
-from laurel.tracking.server import configure
-configure(Path("."))
-content = {"env": {"id": "FrozenLake-v1"}, "collect": {"steps": 1}, "arms": "full", "agent": {"seeds": [0], "steps": 1}}
-output = Output(Path("."))
-Path(sys.argv[1]).touch()
-while not all(Path(name).exists() for name in "ab"):
-    time.sleep(0.01)
-with Tracker(parse_params(content, "test"), "collect", {}, output).stage_run() as run:
-    run.log_metrics({"value": 1.0})
-print(output.run_notes)
-"""
-
-
-def test_two_processes_may_begin_on_a_new_database(tmp_path: Path) -> None:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW")}
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", START, name],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for name in "ab"
-    ]
-    for process in both:
-        out, err = process.communicate(timeout=600)
-        assert (process.returncode, out.strip()) == (0, "[]"), err
-        assert "Error" not in err
-    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    (experiment,) = client.search_experiments(filter_string="name = 'laurel'")
-    assert len(client.search_runs([experiment.experiment_id])) == 2
 
 
 def test_a_defect_in_a_stage_is_not_taken_for_mlflows(database: str, tmp_path: Path) -> None:

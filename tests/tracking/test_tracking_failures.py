@@ -213,30 +213,6 @@ def test_refused_labels_stay_refused_where_they_cannot_be_logged(
     assert note.startswith("annotate: nothing or only part was logged to MLflow at ")
 
 
-def test_a_database_whose_setup_was_interrupted_is_set_up_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from sqlalchemy import event
-    from sqlalchemy.engine import Engine
-
-    monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/mlflow.db")
-    commits = 0
-
-    def interrupt(_: object) -> None:
-        nonlocal commits
-        commits += 1
-        if commits == 12:
-            raise KeyboardInterrupt
-
-    event.listen(Engine, "commit", interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            server.connect("laurel")
-    finally:
-        event.remove(Engine, "commit", interrupt)
-    server.connect("laurel")
-
-
 @pytest.mark.usefixtures("database")
 def test_a_run_that_could_not_be_filled_does_not_go_on(tmp_path: Path) -> None:
     out = Output(tmp_path)

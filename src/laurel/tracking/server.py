@@ -6,7 +6,8 @@ import logging
 import os
 import re
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,7 @@ def connect(experiment: str) -> tuple[MlflowClient, str]:
     database = Path(uri.removeprefix("sqlite:///").partition("?")[0]).resolve()
     with FileLock(database.with_name(f".{database.name}.lock")):
         if _is_new(database):
-            _set_up(database)
+            make_tables(database)
         _log_ahead(database)
         client = MlflowClient(uri)
         return client, _experiment(client, experiment, (database.parent / ARTIFACTS).as_uri())
@@ -61,7 +62,7 @@ def _is_new(database: Path) -> bool:
     return False
 
 
-def _set_up(database: Path) -> None:
+def make_tables(database: Path) -> None:
     """Make MLflow's tables in a new database, all or none of them.
 
     MLflow makes them in dozens of steps, and cannot continue those that Ctrl-C, a kill or a full disk has interrupted.
@@ -70,7 +71,8 @@ def _set_up(database: Path) -> None:
 
     with TemporaryDirectory(prefix="laurel-", ignore_cleanup_errors=True) as scratch:
         whole = Path(scratch) / DATABASE
-        MlflowClient(f"sqlite:///{whole}")
+        with _on_connect(_never_wait):  # for the disk, a thousand times: what is not whole is thrown away
+            MlflowClient(f"sqlite:///{whole}")
         with closing(sqlite3.connect(whole)) as source, closing(sqlite3.connect(database)) as target:
             source.backup(target)
 
@@ -99,6 +101,25 @@ def _wait_for_checkpoints_alone(connection: Any, _: object) -> None:
     """Set up a new connection, of any database."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = NORMAL")
+
+
+@contextmanager
+def _on_connect(function: Callable[[Any, object], None]) -> Iterator[None]:
+    """Have SQLAlchemy call a function with each connection that the block opens."""
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    event.listen(Engine, "connect", function)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", function)
+
+
+def _never_wait(connection: Any, _: object) -> None:
+    """Set up a new connection to a database that a crash of the machine may destroy."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
 
 
 def quiet() -> None:
