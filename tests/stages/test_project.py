@@ -132,6 +132,11 @@ def test_changed_files(
     (project.path / project_module.DONE).write_text("{")
     assert run() == everything
     assert run() == []
+    (project.path / project_module.DONE).unlink()
+    capsys.readouterr()
+    assert run() == everything
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if "run again" in line]
+    assert told.startswith(f"{project.output('collect')}: there is no .laurel.json that says what it was made from")
 
 
 def test_stages_that_were_run_by_hand_are_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

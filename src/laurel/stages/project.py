@@ -80,6 +80,11 @@ def _seconds(output: Path) -> float | None:
 def up_to_date(stage: Stage, params: Params, folder: Path) -> bool:
     """Whether this version of Laurel wrote a stage's output from these parameters and inputs."""
     state, recorded = _state(stage, params, folder), _recorded(folder).get(stage.name)
+    if state is not None and not (folder / DONE).exists():
+        tell(
+            f"{folder / stage.output}: there is no {DONE} that says what it was made from, as after dvc pull, so "
+            f"{stage.name} is run again. Use dvc repro to keep what DVC fetched."
+        )
     if state is None or recorded is None or any(state[key] != recorded.get(key) for key in ("made_from", "digest")):
         return False
     if state["stamp"] != recorded.get("stamp"):
