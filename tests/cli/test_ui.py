@@ -13,6 +13,8 @@ import pytest
 
 from laurel.cli.app import main
 from laurel.cli.run import ui_of
+from laurel.tracking import server
+from laurel.tracking.server import make_tables
 from ports import free_port
 from tiny_project import Project
 
@@ -49,6 +51,19 @@ def test_ui_opens_the_comparison_of_arms(
     assert {run.info.run_name for run in shown} == {
         f"{arm} seed {seed}" for arm in ("extrinsic", "preference") for seed in (0, 1)
     }
+
+
+def test_ui_before_the_first_run_sets_up_the_database_as_a_run_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[Path] = []
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(os, "execv", lambda *_: None)
+    monkeypatch.setattr(server, "make_tables", lambda database: (made.append(database), make_tables(database)))
+    port = free_port()
+    assert main(["ui", "--params", str(tmp_path / "params.yaml"), "--port", str(port)]) == 0
+    assert made == [tmp_path / "mlflow.db"]
+    assert capsys.readouterr().out.split()[-1] == f"http://127.0.0.1:{port}/"
 
 
 @pytest.mark.parametrize("params", ["params.yaml", "../my examples/actor.yaml"])

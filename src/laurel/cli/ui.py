@@ -96,12 +96,9 @@ def _route(experiment: str) -> str:
 
 def _prepare(experiment: str) -> str | None:
     """Give an experiment the view of its arms; return its id, None where the experiment does not exist yet."""
-    from mlflow import MlflowClient
+    from laurel.tracking.server import open_store
 
-    from laurel.tracking.server import quiet
-
-    quiet()
-    client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
+    client = open_store()
     existing = client.get_experiment_by_name(experiment)
     if existing is None:
         return None

@@ -33,26 +33,46 @@ def configure(project: Path) -> None:
 
 
 def connect(experiment: str) -> tuple[MlflowClient, str]:
-    """Return a client and the id of an experiment; a new database is set up by one process at a time.
+    """Return a client and the id of an experiment, which is made by one process at a time.
 
     A server that does not answer is given up after two tries, within half a minute.
     """
+    from filelock import FileLock
+
+    client = open_store()
+    database = _database()
+    if database is None:
+        return client, _experiment(client, experiment, None)
+    with FileLock(_lock_of(database)):
+        return client, _experiment(client, experiment, (database.parent / ARTIFACTS).as_uri())
+
+
+def open_store() -> MlflowClient:
+    """Return a client; a new database is set up by one process at a time."""
     from filelock import FileLock
     from mlflow import MlflowClient
 
     quiet()
     configure(Path.cwd())  # a stage may be called from Python, with no command line before it
+    database = _database()
+    if database is not None:
+        with FileLock(_lock_of(database)):
+            if _is_new(database):
+                make_tables(database)
+            _log_ahead(database)
+    return MlflowClient(os.environ[URI])
+
+
+def _database() -> Path | None:
+    """Return the database that runs are logged to; None for a server."""
     uri = os.environ[URI]
     if not uri.startswith("sqlite:///"):
-        client = MlflowClient(uri)
-        return client, _experiment(client, experiment, None)
-    database = Path(uri.removeprefix("sqlite:///").partition("?")[0]).resolve()
-    with FileLock(database.with_name(f".{database.name}.lock")):
-        if _is_new(database):
-            make_tables(database)
-        _log_ahead(database)
-        client = MlflowClient(uri)
-        return client, _experiment(client, experiment, (database.parent / ARTIFACTS).as_uri())
+        return None
+    return Path(uri.removeprefix("sqlite:///").partition("?")[0]).resolve()
+
+
+def _lock_of(database: Path) -> Path:
+    return database.with_name(f".{database.name}.lock")
 
 
 def _is_new(database: Path) -> bool:
