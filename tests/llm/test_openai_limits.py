@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import signal
 import threading
 import time
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from chat_asking import chat, question
+from chat_asking import chat, question, until_stopped
 from chat_server import Bucket, ChatServer, problem
 
 from laurel.llm.chat import ChatRequest, Reply, Sampling
+from laurel.llm.openai_chat import OpenAIChat
+from laurel.params.judges import OpenAIParams
 
 
 def test_no_more_than_the_given_rate_is_sent(server: ChatServer) -> None:
@@ -142,6 +145,28 @@ def test_ctrl_c_keeps_what_arrives_within_a_moment(server: ChatServer, capsys: p
     assert len(seen) == sum(server.answered.values()), "all that was paid for"
     assert "Stopping: waiting up to 3 s" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_an_error_keeps_the_answers_to_pending_requests(server: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are paid for: dropped, they would be asked and paid again in the next run."""
+    server.latency = 0.3
+    asked, later = itertools.count(1), {"Retry-After": "9000"}
+    server.behave = lambda request, body: problem(503, "busy", later) if next(asked) == 20 else None
+    answers, error = until_stopped(chat(server, max_in_flight=8).ask(question(str(i)) for i in range(1000)))
+    assert "asks for a pause of 9000 s" in str(error)
+    assert sorted(number for number, _ in answers) == sorted(map(int, server.answered)), "all that was paid for"
+    assert 19 <= len(answers) < 28
+    assert "An error ends this: waiting up to 30 s for pending answers" in capsys.readouterr().err
+
+
+def test_an_error_waits_for_no_retry(server: ChatServer) -> None:
+    """Requests that wait for another attempt are not pending."""
+    began = time.monotonic()
+    server.behave = lambda request, body: problem(*((401, "no") if len(server.bodies) == 9 else (500, "broken")))
+    patient = OpenAIChat(OpenAIParams(model="tiny", base_url=server.url, retries=9), backoff=1000.0)
+    _, error = until_stopped(patient.ask(question(str(i)) for i in range(9)))
+    assert "401" in str(error)
+    assert time.monotonic() - began < 25
 
 
 def test_ctrl_c_sends_no_queued_request(server: ChatServer) -> None:

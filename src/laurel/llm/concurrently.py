@@ -24,6 +24,8 @@ from laurel.interrupt import ctrl_c_noted
 
 GRACE = 3.0
 """Seconds to wait after Ctrl-C for pending calls, which have to be paid for anyway."""
+GRACE_AFTER_ERROR = 30.0
+"""The same after an error, when nobody waits at the keyboard."""
 SWITCH = 0.0005
 """Switch interval of the GIL in seconds: with Python's default of 5 ms, slots of the window stay empty longer."""
 Item = TypeVar("Item")
@@ -37,15 +39,25 @@ class Idle:
         self.now = 0
         self.wake: Callable[[], None] = lambda: None
         """Called when another item becomes idle."""
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def sleep(self, seconds: float) -> None:
         """Wait without occupying a slot of the window."""
+        task = asyncio.current_task()
+        assert task is not None
         self.now += 1
+        self._tasks.add(task)
         self.wake()
         try:
             await asyncio.sleep(seconds)
         finally:
+            self._tasks.remove(task)
             self.now -= 1
+
+    def shut(self) -> None:
+        """Cancel the items that wait; called in the loop."""
+        for task in self._tasks:
+            task.cancel()
 
 
 def concurrently(
@@ -58,11 +70,12 @@ def concurrently(
 ) -> Iterator[tuple[int, Result]]:
     """Yield (number of the item, result) as results come in.
 
-    At most `window` items are in work at a time, besides up to as many idle ones. An error
-    in `work` is raised here; then, and when the generator is closed, the others are cancelled. `close` runs last.
+    At most `window` items are in work at a time, besides up to as many idle ones. They are cancelled when the generator
+    is closed. `close` runs last.
 
-    After Ctrl-C no more items are taken, and `shut` is called in the loop, which may cancel waiting items; results
-    within GRACE seconds are yielded, and then KeyboardInterrupt is raised. A second Ctrl-C raises it immediately.
+    After Ctrl-C or an error in `work` no more items are taken, idle ones are cancelled, and `shut` is called in the
+    loop, which may cancel others that wait; results within GRACE or GRACE_AFTER_ERROR seconds are yielded, and then
+    KeyboardInterrupt or the first error is raised. A second Ctrl-C raises it immediately.
     """
     idle = idle or Idle()
     loop = _LoopThread(work)
@@ -98,13 +111,21 @@ def _results(
     numbered = enumerate(items)
     ready: deque[tuple[int, asyncio.Task[Result]]] = deque()
     running, exhausted, until = 0, False, math.inf
+    failure: BaseException | None = None
+
+    def stop(seconds: float, why: str) -> None:
+        """Take no more items, and wait for pending ones."""
+        nonlocal exhausted, until
+        exhausted, until = True, min(until, time.monotonic() + seconds)
+        loop.call(idle.shut)
+        loop.call(shut)
+        _say(why, seconds)
+
+    stopped = False
     while True:
-        if pressed() and until == math.inf:
-            exhausted, until = True, time.monotonic() + GRACE
-            loop.call(shut)
-            if parent_process() is None:  # the one that the user sees
-                waits = f"waiting up to {GRACE:g} s for pending answers"
-                tell(f"Stopping: {waits}. Press Ctrl-C again to stop at once.")
+        if pressed() and not stopped:
+            stopped = True
+            stop(GRACE, "Stopping: {}. Press Ctrl-C again to stop at once.")
         full = running >= window + min(idle.now, window)
         if not full and not exhausted:
             drawn = next(numbered, None)
@@ -113,14 +134,28 @@ def _results(
             else:
                 running += 1
                 loop.start(*drawn)
-        if (exhausted and not running) or time.monotonic() >= until:
-            return
+        if exhausted and not running:
+            break
         ready.extend(loop.finished(until if not ready and (exhausted or full) else None))
         if ready:  # one result, then the next item, so that a slow caller leaves no slot empty
             number, task = ready.popleft()
             running -= 1
-            if until == math.inf or not task.cancelled():
+            if not task.cancelled() and task.exception() is None:
                 yield number, task.result()
+            elif failure is None and not (task.cancelled() and until < math.inf):
+                failure = asyncio.CancelledError() if task.cancelled() else task.exception()
+                why = "An error ends this: {}. Press Ctrl-C to stop sooner." if running and not stopped else ""
+                stop(GRACE_AFTER_ERROR, why)
+        elif time.monotonic() >= until:
+            break
+    if failure is not None:
+        raise failure
+
+
+def _say(why: str, seconds: float) -> None:
+    """Say why and how long pending answers are waited for, in the process that the user sees."""
+    if why and parent_process() is None:
+        tell(why.format(f"waiting up to {seconds:g} s for pending answers"))
 
 
 class _LoopThread(Generic[Item, Result]):
