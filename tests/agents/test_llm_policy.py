@@ -161,6 +161,16 @@ def test_without_an_answer_no_action_is_taken(asked: Callable[..., FakeChat], fa
         policy().act(view(), np.random.default_rng(0))
 
 
+def test_answers_about_other_states_are_kept(asked: Callable[..., FakeChat]) -> None:
+    """They are paid for, whichever arrives first: dropped, they would be asked and paid again in the next run."""
+    asked(lambda request: Failure("gone") if "You have 12" in str(request.messages) else sticks_from_17(request))
+    actor = policy()
+    for _ in range(2):
+        with pytest.raises(AnnotationError, match="gave no answer about a state"):
+            actor.act(view(), np.random.default_rng(0))
+    assert [actor.account[key] for key in ("calls", "failures", "cached")] == [3, 2, 1]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -68,7 +68,8 @@ class Chooser:
         new = [state for state in dict.fromkeys(states) if state not in self._known]
         if new:
             self._asker = asker = self._asker or self._kind.asker(self.question, lazy=True)
-            for state, answers in zip(new, asker.ask(new), strict=True):
+            answered = list(asker.ask(new))  # all: an error about one would drop pending answers, which are paid for
+            for state, answers in zip(new, answered, strict=True):
                 self._known[state] = self._read(answers, asker)
         return np.array([self._known[state] for state in states])
 
