@@ -15,7 +15,7 @@ from laurel.data.trajectories import finished, read_episodes
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
-from laurel.errors import TrainingError
+from laurel.errors import LaurelError, TrainingError
 from laurel.evaluation.distances import (
     RankPairs,
     canonical,
@@ -27,6 +27,8 @@ from laurel.evaluation.distances import (
     tied_pairs,
     without_rounding,
 )
+from laurel.llm.budget import BudgetError
+from laurel.llm.chat import RefusedError
 from laurel.params import EnvParams
 from laurel.rewards.base import UNPAID, Reward, Steps
 from tiny_project import UNTRACKED, Project
@@ -232,6 +234,20 @@ def test_rewards_of_a_run_are_compared_on_what_was_collected(tmp_path: Path, ste
     assert found["epic"]["long"] == {"twice": 0.0, "short": 1.0}
     assert found["rank"]["long"] == {"twice": 0.0, "short": 1.0}
     assert set(found["rank"]["environment"]) == {"long", "twice", "short"}
+
+
+@pytest.mark.parametrize("error", [BudgetError("It is spent."), RefusedError("It is away.")])
+def test_a_model_that_cannot_be_asked_now_is_not_left_out(monkeypatch: pytest.MonkeyPatch, error: LaurelError) -> None:
+    """The comparison would be done without the reward, and no later run would complete it."""
+
+    def pay(*_: Steps) -> FloatArray:
+        raise error
+
+    reward = ByCaption(1.0)
+    monkeypatch.setattr(reward, "pay", pay)
+    monkeypatch.setattr("laurel.evaluation.distances.read_episodes", lambda *_: two_walks())
+    with pytest.raises(type(error)):
+        distances({"asking": reward}, Path(), adapter_for(EnvParams(id=FROZEN_LAKE)), GAMMA, 0)
 
 
 @pytest.mark.parametrize("first_fails", [False, True])

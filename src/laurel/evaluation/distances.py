@@ -31,6 +31,8 @@ from laurel.data.trajectories import finished, read_episodes
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.errors import LaurelError
+from laurel.llm.budget import BudgetError
+from laurel.llm.chat import RefusedError
 from laurel.rewards.base import UNPAID, Reward, Steps, paid
 from laurel.rewards.normalizer import GRID
 from laurel.seeding import generator
@@ -169,6 +171,8 @@ def distances(
 
     Raises:
         DataError: trajectories are missing or damaged.
+        BudgetError: the budget of a language model that a reward asks is spent.
+        RefusedError: it cannot be asked.
     """
     steps, episode = read_episodes(trajectories, MOST_STEPS)
     rng = generator(seed, "distances")
@@ -184,6 +188,8 @@ def distances(
             alone = pays(steps[places]) if adapter.texts else canonical(pays, steps[places], steps[drawn], gamma)
             totals[name] = without_rounding(_totals(_in_a_row(reward, captioner, steps, episode), episode), longest)
             shaped[name] = alone
+        except (BudgetError, RefusedError):  # no fault of the reward: the next run asks for the rest
+            raise
         except LaurelError as error:
             notes.append(f"The reward {name} has no distance from others: {error}")
     completed = finished(steps, episode)
