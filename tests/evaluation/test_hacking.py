@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,6 +16,7 @@ import pytest
 
 from laurel.agents.actors.random import UniformPolicy
 from laurel.arrays import FloatArray
+from laurel.data.usage import by_asker, of_all
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation import play
@@ -266,7 +268,7 @@ def test_a_potential_is_not_blamed_for_sums_that_cannot_be_earned(tmp_path: Path
     rising, nothing = curve(RISING, PEAK), cast(Any, None)
     assert hacked(rising, ["a"], tmp_path, (0.0, 1.0)), "as a bonus it would be flagged"
     results = played.assign(seed=0)
-    assert hacked_arms(nothing, {"a": arm_of_shaping(form="potential")}, tmp_path, rising, results) == ([], {})
+    assert hacked_arms(nothing, {"a": arm_of_shaping(form="potential")}, tmp_path, rising, results, []) == []
 
 
 class AskedReward:
@@ -305,9 +307,10 @@ def test_what_is_asked_for_the_episodes_to_look_at_counts(tmp_path: Path, monkey
     evaluation: Any = SimpleNamespace(context=context, inputs=None, evaluate=SimpleNamespace(greedy=False))
     played = pd.concat([episodes("a", (1.0, True, 10.0), (0.0, False, 50.0))]).assign(seed=0)
     rising = curve(RISING, PEAK)
-    found, usage = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, rising, played)
+    accounts: list[Mapping[str, Any]] = []
+    found = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, rising, played, accounts)
     assert [len(one.episodes) for one in found] == [SHOWN_EPISODES]
-    assert usage == {"calls": 20 + LOOKED_AT, "cost_usd": 1.0 + 0.5 * LOOKED_AT}
+    assert of_all([by_asker(accounts)]) == {"calls": 20 + LOOKED_AT, "cost_usd": 1.0 + 0.5 * LOOKED_AT}
 
 
 def test_the_episodes_to_look_at_are_paid_the_agents_own_reward(
@@ -331,7 +334,7 @@ def test_the_episodes_to_look_at_are_paid_the_agents_own_reward(
     )
     curves = pd.concat([curve(RISING, RISING, 0), curve(RISING, PEAK, 1)])
     played = episodes("a", (1.0, True, 10.0), (0.0, False, 50.0)).assign(seed=[0, 1])
-    ((found,), _) = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, curves, played)
+    (found,) = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, curves, played, [])
     assert [period.seed for period in found.periods] == [1]
     assert asked == [1] * LOOKED_AT
 

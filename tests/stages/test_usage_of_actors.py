@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import chat_server
+from aiohttp import web
+from chat_server import chat_server, problem
 
 from laurel.data.directory import Output
 from laurel.data.manifest import read_manifest
@@ -47,12 +49,26 @@ def test_a_server_counts_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             project.run("train-agents")
         assert len(server.bodies) - before == 6, "of hints and of rewards together"
         project.change({"annotate.budget": {}})
-        for stage in ("train-agents", "evaluate"):
-            before = before if stage == "train-agents" else len(server.bodies)  # those of the stopped run count
-            project.run(stage)
-            usage = read_manifest(project.output(stage))["usage"]
-            assert usage["calls"] == len(server.bodies) - before > 0
-            assert usage["input_tokens"] == 5 * usage["calls"]
+        project.run("train-agents")
+        usage = read_manifest(project.output("train-agents"))["usage"]
+        assert usage["calls"] == len(server.bodies) - before > 0, "those of the stopped run count"
+        assert usage["input_tokens"] == 5 * usage["calls"]
+
+        # stopped while it films and compares rewards, at the third question after the episodes
+        place, before, asked_later = project.output("evaluate"), sum(server.answered.values()), itertools.count(1)
+
+        def no_money(*_: Any) -> web.Response | None:
+            over = any(place.parent.glob(f".{place.name}.*.partial/results.parquet"))
+            return problem(402, "no money") if over and next(asked_later) == 3 else None
+
+        server.behave = no_money
+        with pytest.raises(LaurelError, match="402"):
+            project.run("evaluate")
+        server.behave = lambda *_: None
+        project.run("evaluate")
+        usage = read_manifest(place)["usage"]
+        assert usage["calls"] == sum(server.answered.values()) - before
+        assert usage["input_tokens"] == 5 * usage["calls"]
 
         # the agents of several arms share the limit, although each plays in a process of its own
         before = len(server.bodies)

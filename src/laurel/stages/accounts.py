@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from laurel.data.asked import ASKED
 from laurel.data.directory import Output
 from laurel.data.json_file import read_json
 from laurel.data.simulated import simulated_labels_of
-from laurel.data.usage import ASKER, added, by_asker, of_all, resumed_usage
+from laurel.data.usage import ASKER, UsageNote, added, by_asker, of_all, resumed_usage
 from laurel.evaluation.formats import counted
 from laurel.evaluation.play import SCORING, Played, account_of, usage_note
 from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
@@ -94,6 +95,20 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
             )
         if not account["labels"]:
             out.notes.append(f"The arm {name} got no label during training, so captions had no reward.")
+
+
+@contextmanager
+def noting(note: UsageNote, out: Output) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield a list for the accounts of what the block asks language models.
+
+    They are noted, also where the block is stopped, and added to the usage of the output, with those of stopped runs.
+    """
+    accounts: list[Mapping[str, Any]] = []
+    try:
+        yield accounts
+    finally:
+        note.write(accounts)
+    out.usage = added(out.usage, of_all([note.read()]))
 
 
 def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict[str, Any]]:

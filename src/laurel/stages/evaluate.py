@@ -24,7 +24,7 @@ from laurel.envs import return_threshold
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.evaluation.live_page import MOVED
-from laurel.evaluation.play import Evaluation, Played, play_agents, watched_arm
+from laurel.evaluation.play import Evaluation, Played, play_agents, usage_note, watched_arm
 from laurel.evaluation.run_page import RunFacts
 from laurel.evaluation.statistics import further_measures, rank_agreement, seed_scores, summarise
 from laurel.evaluation.summary import CURVES, METRICS, REPORT, RESULTS, SCHEMA
@@ -43,7 +43,7 @@ from laurel.rewards.arms import trainers
 from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards, own_reward
 from laurel.seeding import seed_folder
-from laurel.stages.accounts import annotated, asked, note_annotated
+from laurel.stages.accounts import annotated, asked, note_annotated, noting
 from laurel.stages.films import filming, small_world_figures
 from laurel.stages.label_sets import LabelSet, label_sets, measured
 from laurel.stages.report_files import FIGURES, Findings, drawn, rendered, with_references, write_run_page
@@ -101,7 +101,8 @@ def run(
         results.to_parquet(out.path / RESULTS, index=False)
         with progress(4, "evaluate: report", "parts") as advance:
             evaluation, infos, played = subject.evaluation, subject.infos, subject.played
-            with filming(evaluation, infos, played, results, out.path) as films:
+            note = usage_note(out.path / EPISODES / "films")
+            with filming(evaluation, infos, played, results, out.path, note) as films:
                 findings = _measured(subject, results, out)
                 advance(1)
                 more, paths = small_world_figures(evaluation, infos, subject.adapter, played, results)
@@ -217,8 +218,8 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
     if learned_there := annotated(subject.played):
         metrics["online"] = learned_there
         note_annotated(learned_there, out)
-    hacked, asked_to_look = hacked_arms(evaluation, arms, agents, curves, results)
-    out.usage = added(out.usage, asked_to_look)
+    with noting(usage_note(out.path / EPISODES / "looked_at"), out) as accounts:
+        hacked = hacked_arms(evaluation, arms, agents, curves, results, accounts)
     if hacked:
         metrics["hacking"] = {
             suspect.arm: {"agents": suspect.agents, "seeds": [period.seed for period in suspect.periods]}
@@ -228,15 +229,11 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
         metrics["further"] = further
     if models := win_rates(results, curves, arms, seed):
         metrics["texts"] = models
-    metrics["distances"], notes, asked_for_distances = reward_distances(
-        stored,
-        subject.inputs["trajectories"],
-        subject.adapter,
-        sections["agent"],
-        sections["annotate"].budget,
-        seed,
-    )
-    out.usage = added(out.usage, asked_for_distances)
+    budget, trajectories = sections["annotate"].budget, subject.inputs["trajectories"]
+    with noting(usage_note(out.path / EPISODES / "distances"), out) as accounts:
+        metrics["distances"], notes = reward_distances(
+            stored, trajectories, subject.adapter, sections["agent"], budget, seed, accounts
+        )
     out.notes += [*misleading_sums(watched, arms, results, curves, subject.scored_by), *notes]
     out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
     texts = read_vocabulary(subject.inputs["captions"]).texts

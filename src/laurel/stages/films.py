@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from laurel.agents.algorithms import weights_seed
 from laurel.data.json_file import read_json, write_json
-from laurel.data.usage import Usage, by_asker
+from laurel.data.usage import Usage, UsageNote
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
 from laurel.evaluation.animation import portrait, record, side_by_side
@@ -56,12 +56,18 @@ class Films:
 
 @contextmanager
 def filming(
-    evaluation: Evaluation, infos: Sequence[ArmInfo], agents: Sequence[Played], results: pd.DataFrame, folder: Path
+    evaluation: Evaluation,
+    infos: Sequence[ArmInfo],
+    agents: Sequence[Played],
+    results: pd.DataFrame,
+    folder: Path,
+    note: UsageNote,
 ) -> Iterator[Callable[[], Films]]:
     """Film episodes in another process, while this one draws the figures.
 
     Args:
         folder: to write the films into.
+        note: of what the filmed agents and their reward ask of language models, also where filming is stopped.
 
     Yields:
         A function that waits for the films and returns them.
@@ -71,17 +77,17 @@ def filming(
         yield Films
         return
     written = folder / FILMS
-    job = Job("films", _film, (evaluation, infos, agents, results, folder))
+    job = Job("films", _film, (evaluation, infos, agents, results, folder, note))
     with running_beside(job, preload("play", evaluation.context.env)) as finish:
 
         def films() -> Films:
             finish()
-            record = read_json(written)
+            record, usage = read_json(written), note.read()
             written.unlink()
             if "missing" in record:
-                return Films(missing=record["missing"], usage=record["usage"])
+                return Films(missing=record["missing"], usage=usage)
             every = [Portrait(**{**one, "file": folder / one["file"]}) for one in record["portraits"]]
-            return Films(folder / ANIMATION, record["animation_of"], every, usage=record["usage"])
+            return Films(folder / ANIMATION, record["animation_of"], every, usage=usage)
 
         yield films
 
@@ -92,6 +98,7 @@ def _film(
     agents: Sequence[Played],
     results: pd.DataFrame,
     folder: Path,
+    note: UsageNote,
     advance: Callable[[int], None],
 ) -> None:
     """Film an agent before and after its training, and an episode of every arm; runs in a separate process."""
@@ -104,7 +111,9 @@ def _film(
         record["missing"] = str(error)
     else:
         record["portraits"] = _portraits(evaluation, infos, agents, results, folder, accounts)
-    write_json(folder / FILMS, {**record, "usage": by_asker(accounts)})
+    finally:  # also where it is stopped
+        note.write(accounts)
+    write_json(folder / FILMS, record)
 
 
 def _before_and_after(
@@ -172,8 +181,10 @@ def _portraits(
             initial=weights_seed(evaluation.run_seed, seed),
         )
         steps = evaluate.animation_steps
-        played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
-        accounts.append(actor.account)
+        try:
+            played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
+        finally:
+            accounts.append(actor.account)
         file = f"{PORTRAITS}/{arm}.webp"
         portrait(played, folder / file)
         last = played[-1]

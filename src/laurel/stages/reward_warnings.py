@@ -12,7 +12,6 @@ import pandas as pd
 
 from laurel.arrays import DoubleArray
 from laurel.data.trajectories import finished, read_trajectories
-from laurel.data.usage import Usage, by_asker, of_all
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.distances import Matrix, distances
 from laurel.evaluation.formats import counted
@@ -33,20 +32,26 @@ LOOKED_AT, LOOKED_AT_STEPS, SHOWN_EPISODES = 8, 500, 3
 
 
 def hacked_arms(
-    evaluation: Evaluation, arms: Mapping[str, Arm], agents: Path, curves: pd.DataFrame, results: pd.DataFrame
-) -> tuple[list[Hacked], Usage]:
-    """Find arms whose agents earn more and do worse, with episodes to look at, and what it took to play these.
+    evaluation: Evaluation,
+    arms: Mapping[str, Arm],
+    agents: Path,
+    curves: pd.DataFrame,
+    results: pd.DataFrame,
+    accounts: list[Mapping[str, Any]],
+) -> list[Hacked]:
+    """Find arms whose agents earn more and do worse, with episodes to look at.
 
     Arms whose tasks a curriculum chose are skipped: harder tasks, with more captions, look the same.
+
+    Args:
+        accounts: usage of the language models that are asked to play these; extended in place.
     """
     bounds = return_range(curves, results)
     paid = [arm.name for arm in arms.values() if arm.reward and arm.shaping.form == "bonus" and not arm.draws_tasks]
-    accounts: list[Mapping[str, Any]] = []
-    suspects = [
+    return [
         replace(one, episodes=_to_look_at(evaluation, arms[one.arm], agents, one, accounts))
         for one in hacked(curves, paid, agents, bounds)
     ]
-    return suspects, of_all([by_asker(accounts)])
 
 
 def misleading_sums(
@@ -151,12 +156,13 @@ def _to_look_at(
     for seed in range(LOOKED_AT):
         learned = watching(arm, context, adapter, evaluation.inputs, worst.seed)
         show = Performance(env, adapter, arm.name, actor, learned, 1, LOOKED_AT_STEPS, derive_seed(seed, "play"))
-        moments = [moment for moment, _ in show.moments(None)]
+        try:
+            moments = [moment for moment, _ in show.moments(None)]
+        finally:
+            accounts += [actor.account, *accounts_of(learned.reward if learned else None)]
         paid, last = sum(moment.shaped or 0.0 for moment in moments), moments[-1]
         command = f"laurel play {arm.name} {worst.seed} --seed {seed}"
         played.append(Episode(command, paid, last.total, last.success, last.step))
-        accounts += accounts_of(learned.reward if learned else None)
-    accounts.append(actor.account)
     return sorted(played, key=lambda one: (bool(one.solved), one.total, -one.paid))[:SHOWN_EPISODES]
 
 
@@ -167,16 +173,21 @@ def reward_distances(
     agent: AgentParams,
     budget: BudgetParams,
     seed: int,
-) -> tuple[dict[str, Matrix], list[str], Usage]:
+    accounts: list[Mapping[str, Any]],
+) -> tuple[dict[str, Matrix], list[str]]:
     """Compare all stationary rewards; of a reward made separately for each seed, the first.
 
+    Args:
+        accounts: usage of the language models that the rewards ask; extended in place.
+
     Returns:
-        The distances and notes of `laurel.evaluation.distances.distances`, and what the rewards asked for them.
+        The distances and notes of `laurel.evaluation.distances.distances`.
     """
     names = [name for name, settings in stored.settings.items() if method_of(settings).stationary]
     rewards = {name: stored.load(name, (stored.seeds[name] or agent.seeds)[0], adapter, 0.5) for name in names}
     for reward in rewards.values():
         limit(reward, budget)
-    matrices, notes = distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])
-    accounts = [account for reward in rewards.values() for account in accounts_of(reward)]
-    return matrices, notes, of_all([by_asker(accounts)])
+    try:
+        return distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])
+    finally:
+        accounts += [account for reward in rewards.values() for account in accounts_of(reward)]
