@@ -22,9 +22,10 @@ from laurel.errors import DataError, LaurelError, ParamsError
 from laurel.params import Params
 from laurel.params.search import Space, read_space
 from laurel.pool import Job, JobReport, Workers
+from laurel.training.checkpoint import usage_note
 from laurel.training.curve import CURVE, CURVE_SCHEMA
 from laurel.tuning.objective import note_of
-from laurel.tuning.search import MakeJobs, run_trials
+from laurel.tuning.search import MakeJobs, drop_unfinished, run_trials
 from laurel.tuning.study import Study
 from laurel.tuning.trials import Trial, best, read_trials, write_trials
 
@@ -176,6 +177,20 @@ def test_a_search_that_was_interrupted_gives_what_an_uninterrupted_one_gives(
     assert study.trials() == whole[:2]
     assert run(study, 8, folder) == whole
     assert list(folder.iterdir()) == []
+
+
+def test_what_a_stopped_trial_asked_counts_though_it_is_dropped(params: Params, space: Space, tmp_path: Path) -> None:
+    """As where a search whose budget is spent is concluded with fewer trials."""
+
+    study, folder = opened(tmp_path, space, params), tmp_path / "work"
+    run(study, 2, folder)
+    for number in (1, 2):  # of the second one, only the removal of its folder was cut off
+        usage_note(folder / f"trial-{number}-abc" / "seed-0").write([{"asker": "one", "calls": 3}])
+    drop_unfinished(study, folder, [0])
+    assert not folder.exists()
+    usage_note(folder / "trial-2-abc" / "seed-0").write([{"asker": "other", "calls": 4}])
+    drop_unfinished(study, folder, [0])
+    assert opened(tmp_path, space, params).usage() == {"calls": 7}
 
 
 def test_a_killed_search_resumes(params: Params, space: Space, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ No other stage reads its output; best.yaml is a params file.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -44,7 +43,7 @@ from laurel.tuning.candidates import candidates
 from laurel.tuning.objective import note_of
 from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.results import summary, write_results
-from laurel.tuning.search import MakeJobs, run_trials
+from laurel.tuning.search import MakeJobs, drop_unfinished, run_trials
 from laurel.tuning.study import Study
 from laurel.tuning.trials import Trial, best
 
@@ -113,7 +112,7 @@ def run(
             advance=advance,
             preload=preload("train", params.env, params.resolved_arms.values()),
         )
-        shutil.rmtree(folder, ignore_errors=True)
+        drop_unfinished(study, folder, sweep.seeds)
         trials, usage, seconds = study.trials(), study.usage(), study.seconds
     return publish(params, sweep, trials, inputs, output, usage, text=text, seconds=seconds)
 

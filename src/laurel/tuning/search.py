@@ -19,6 +19,7 @@ from laurel.data.usage import of_all
 from laurel.errors import ParamsError
 from laurel.pool import Job, JobReport, Workers
 from laurel.progress import Advance
+from laurel.seeding import seed_folder
 from laurel.training.checkpoint import used_by
 from laurel.training.curve import CURVE
 from laurel.tuning.candidates import Candidate
@@ -111,6 +112,21 @@ def run_trials(
                 running.remove(trial)
                 ended += 1
                 advance(1)
+
+
+def drop_unfinished(study: Study, folder: Path, seeds: Sequence[int]) -> None:
+    """Delete the folders of trials that a stopped search had begun and this one, with fewer trials, did not resume.
+
+    What they asked of language models is paid, so it is recorded.
+    """
+    ended = {str(trial.number) for trial in study.trials()}  # their usage is recorded
+    for place in sorted(folder.glob("trial-*")):
+        _, number, _ = place.name.split("-")
+        asked = of_all(used_by(place / seed_folder(seed)) for seed in seeds)
+        shutil.rmtree(place, ignore_errors=True)
+        if asked and number not in ended:
+            study.use(asked)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _begin(study: Study, make_jobs: MakeJobs, folder: Path, asked: Asked) -> _Running | None:

@@ -201,10 +201,15 @@ class Study:
         """Seconds of work so far, with those of earlier searches up to their last trial that ended."""
         return self._before + time.monotonic() - self._began
 
+    def use(self, usage: Usage) -> None:
+        """Record what a trial asked of language models whose training is dropped before it has ended."""
+        self._study.set_user_attr(USAGE, added(self._study.user_attrs.get(USAGE, {}), usage))
+
     def usage(self) -> Usage:
-        """Return what all trials that have ended asked of language models."""
+        """Return what all trials asked of language models that have ended or were dropped."""
         every = self._study.get_trials(deepcopy=False)
-        return reduce(added, (trial.user_attrs.get(USAGE, {}) for trial in every), Usage())
+        dropped = self._study.user_attrs.get(USAGE, {})
+        return reduce(added, (trial.user_attrs.get(USAGE, {}) for trial in every), dropped)
 
     def trials(self) -> list[Trial]:
         """Return the trials that have ended, by number."""
