@@ -7,7 +7,6 @@ No other stage reads what it writes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -21,7 +20,7 @@ from laurel.data.gold import GoldFile
 from laurel.data.json_file import write_json
 from laurel.data.lineage import read_inputs
 from laurel.data.parquet import write_table
-from laurel.data.usage import Usage, added
+from laurel.data.usage import Usage
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, DataError, LaurelError
@@ -38,6 +37,7 @@ from laurel.params.grid import Cell, load_grid
 from laurel.progress import progress
 from laurel.seeding import derive_seed
 from laurel.stages.estimate_annotate import NOTHING
+from laurel.stages.pair_labelling import Meter
 from laurel.tracking.tracker import Tracker
 
 STAGE = "annotate-compare"
@@ -71,10 +71,11 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         budget = Budget(
             params.annotate.budget.model_copy(update={"on_limit": "stop"})
         )  # a judge with only some of the pairs cannot be compared
+        meter = Meter(out)
         with progress(len(cells) * len(subject.pairs), "compare", "judgements") as advance:
             for cell in cells:
-                entries.append(_judged(cell, params, texts, subject, budget))
-                out.use(reduce(added, (entry.usage for entry in entries), Usage()))
+                meter.begin(out)
+                entries.append(_judged(cell, params, texts, subject, budget, meter))
                 advance(len(subject.pairs))
         if all(entry.failure is not None for entry in entries):
             raise AnnotationError(f"All {len(cells)} judges failed. The first: {entries[0].failure}")
@@ -139,7 +140,9 @@ def about(subject: Subject, source: str) -> str:
     return f"Judges of {subject.adapter.env_id} on {n} pair{'s' * (n != 1)}, by {source}."
 
 
-def _judged(cell: Cell, params: Params, captions: Sequence[str], subject: Subject, budget: Budget) -> Entry:
+def _judged(
+    cell: Cell, params: Params, captions: Sequence[str], subject: Subject, budget: Budget, meter: Meter
+) -> Entry:
     """Judge all pairs; a failure of this judge does not stop the others, which share its budget."""
     started = monotonic()
     named = cell.model, cell.prompt, cell.temperature
@@ -151,7 +154,8 @@ def _judged(cell: Cell, params: Params, captions: Sequence[str], subject: Subjec
         simulated = annotator.simulated
         annotator.prepare(subject.questions)
         try:
-            judgements: list[Judgement] = list(judge(annotator, subject.questions))
+            with meter.reading(annotator, budget):
+                judgements: list[Judgement] = list(judge(annotator, subject.questions))
         finally:
             usage = usage_of(annotator)  # also what a failed judge was paid
     except LaurelError as error:

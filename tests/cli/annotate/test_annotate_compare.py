@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import signal
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -160,6 +162,22 @@ def test_judges_share_one_budget_and_one_that_it_does_not_reach_for_fails(projec
     assert [row["calls"] for row in rows] == [10, 5], "also those of a judge that failed"
     assert read_manifest(project.path / "data" / "leaderboard")["usage"]["calls"] == 15
     assert len(server.bodies) == 15
+
+
+def test_what_a_stopped_comparison_asked_counts(project: Project, server: ChatServer) -> None:
+    project.run("collect", "caption")
+
+    def press(request: Any, body: dict[str, Any]) -> Any:
+        if len(server.bodies) == 14:  # in the midst of the second judge
+            os.kill(os.getpid(), signal.SIGINT)
+        return judge(request, body)
+
+    server.behave = press
+    asked = ["annotate", "compare", "--grid", grid(project, pairs=5, models=[chat(server, "a"), chat(server, "b")])]
+    assert main(asked) == 130
+    assert main(asked) == 0
+    usage = read_manifest(project.path / "data" / "leaderboard")["usage"]
+    assert (usage["calls"], usage["cached"]) == (len(server.bodies), 0)
 
 
 def table(told: str) -> dict[str, dict[str, str]]:
