@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 from chat_asking import chat, question, until_stopped
-from chat_server import Bucket, ChatServer, problem
+from chat_server import Bucket, ChatServer, completion, problem
 
-from laurel.llm.chat import ChatRequest, Reply, Sampling
+from laurel.llm.chat import ChatRequest, Reply, Sampling, Tokens
 from laurel.llm.openai_chat import OpenAIChat
 from laurel.params.judges import OpenAIParams
 
@@ -167,6 +167,14 @@ def test_an_error_waits_for_no_retry(server: ChatServer) -> None:
     _, error = until_stopped(patient.ask(question(str(i)) for i in range(9)))
     assert "401" in str(error)
     assert time.monotonic() - began < 25
+
+
+def test_failed_attempts_that_are_not_repeated_any_more_are_billed(server: ChatServer) -> None:
+    empty = web.json_response({**completion(), "choices": []}).body
+    server.behave = lambda request, body: problem(401, "no") if len(server.bodies) == 9 else web.Response(body=empty)
+    patient = OpenAIChat(OpenAIParams(model="tiny", base_url=server.url, retries=9), backoff=1000.0)
+    answers, _ = until_stopped(patient.ask(question(str(i)) for i in range(9)))
+    assert [answer.lost for _, answer in answers] == [Tokens(5, 1)] * 8
 
 
 def test_ctrl_c_sends_no_queued_request(server: ChatServer) -> None:

@@ -152,7 +152,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Withheld(Failure):
-    """No answer because a budget was spent: the request was not sent, or not awaited."""
+    """No answer because a budget was spent or asking stopped: the request was not sent, or not awaited."""
 
 
 class RefusedError(AnnotationError):
