@@ -16,9 +16,9 @@ from chat_server import elsewhere
 from laurel.llm import openai_batch
 from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.batch_wire import in_files
-from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Tokens, Withheld
+from laurel.llm.chat import ChatRequest, Failure, Identity, Message, RefusedError, Reply, Tokens, Withheld
 from laurel.llm.openai_batch import OpenAIBatch
-from laurel.llm.responses import ResponseStore
+from laurel.llm.responses import Exchange, ResponseStore
 from laurel.params.judges import OpenAIParams
 
 KEY = "sk-planted-4711-secret"
@@ -235,6 +235,25 @@ def test_a_killed_run_pays_for_no_answer_twice(api: BatchAPI, store: ResponseSto
     assert len(dict(model(api, store).ask(hundred()))) == 100
     assert set(api.asked.values()) == {1}
     assert len(api.batches) == 1
+
+
+def test_answers_of_a_run_that_was_killed_while_it_received_them_can_be_forgotten(
+    api: BatchAPI, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask() -> None:
+        for number, answer in model(api, store).ask(hundred()):
+            assert isinstance(answer, Reply)
+            keys.append(hundred()[number].digest(asked))
+            store.put(Exchange(keys[-1], asked, hundred()[number], answer))
+
+    keys, asked = list[str](), Identity("tiny", endpoint=api.url)
+    with monkeypatch.context() as killed:
+        killed.setattr(BatchLedger, "forget", lambda *_: None)
+        ask()
+    assert waiting(store, api) == 0, "nothing would be paid for twice"
+    store.forget(keys)
+    ask()
+    assert set(api.asked.values()) == {2}, "anew, and not from the same batch"
 
 
 def test_a_batch_whose_creation_was_not_confirmed_is_looked_for(api: BatchAPI, store: ResponseStore) -> None:

@@ -94,9 +94,15 @@ class BatchLedger:
             return [key for (key,) in self._connection.execute(query, (token,))]
 
     def waiting(self, endpoint: str, model: str) -> int:
-        """Return how many questions to a model are in batches."""
+        """Return how many questions to a model are in batches and have no stored answer.
+
+        Those of a run that was killed while it received a batch may have one, and stay in the ledger.
+        """
         with self._explained():
-            query = "SELECT count(*) FROM batch_lines JOIN batches USING (token) WHERE endpoint = ? AND model = ?"
+            query = (
+                "SELECT count(*) FROM batch_lines JOIN batches USING (token) WHERE endpoint = ? AND model = ? "
+                "AND key NOT IN (SELECT key FROM responses)"
+            )
             return int(self._connection.execute(query, (endpoint, model)).fetchone()[0])
 
     def enter(self, token: str, endpoint: str, model: str, keys: Iterable[str]) -> None:

@@ -277,8 +277,14 @@ class ResponseStore:
             )
 
     def forget(self, keys: Iterable[str]) -> None:
+        """Delete answers, also from the ledger of batches (`laurel.llm.batch_ledger`), or their batch would give the
+        same ones again.
+        """
+        rows = [(key,) for key in keys]
         with self._explained(), transaction(self._connection):
-            self._connection.executemany("DELETE FROM responses WHERE key = ?", [(key,) for key in keys])
+            self._connection.executemany("DELETE FROM responses WHERE key = ?", rows)
+            if self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'batch_lines'").fetchone():
+                self._connection.executemany("DELETE FROM batch_lines WHERE key = ?", rows)
 
     def __len__(self) -> int:
         with self._explained():
