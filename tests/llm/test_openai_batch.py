@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -281,6 +282,22 @@ def test_what_is_withheld_may_have_been_billed_before(api: BatchAPI, store: Resp
     (answer,) = dict(model(api, store, seconds_left).ask(questions("a empty"))).values()
     assert isinstance(answer, Withheld)
     assert answer.lost == Tokens(5, 1)
+
+
+def test_what_was_billed_before_asking_stopped_counts(
+    api: BatchAPI, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: float) -> None:
+        if len(api.batches) == 2:
+            raise RefusedError("It is away.")
+
+    monkeypatch.setattr("laurel.llm.openai_batch.time.sleep", stop)
+    api.patience = 3
+    answers = model(api, store).ask(questions("a empty", "b", "c 500"))
+    assert {number: answer.lost for number, answer in islice(answers, 2)} == {0: Tokens(5, 1), 1: Tokens()}
+    with pytest.raises(RefusedError):
+        next(answers)
+    assert {answer.lost for _, answer in model(api, store).ask(questions("a", "c"))} == {Tokens()}, "once"
 
 
 def test_when_time_is_up_the_batch_is_left_for_the_next_run(

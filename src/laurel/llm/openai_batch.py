@@ -83,6 +83,9 @@ class OpenAIBatch:
         run = _Run(self._params, self.identity, self._store, asked, self._waits)
         try:
             yield from run.answers(self._seconds_left)
+        except (KeyboardInterrupt, RefusedError):
+            yield from run.billed()
+            raise
         finally:
             run.close()
 
@@ -161,6 +164,13 @@ class _Run:
                 return
             time.sleep(min(self._wait, left))
             self._wait = min(self._wait * 1.5, self._waits[1])
+
+    def billed(self) -> Iterator[tuple[int, Failure]]:
+        """Yield the questions without an answer whose answers in an earlier batch were billed all the same."""
+        for key in [key for key, lost in self._lost.items() if lost != NO_TOKENS]:
+            for number, answer in self._each(key, Withheld("asking was stopped")):
+                assert isinstance(answer, Failure)
+                yield number, answer
 
     @property
     def _one_at_a_time(self) -> bool:
