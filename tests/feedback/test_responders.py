@@ -11,7 +11,8 @@ import pytest
 
 from laurel.feedback import responders
 from laurel.feedback.annotator import Answer, Judgement, Pair
-from laurel.feedback.question_queue import QuestionQueue
+from laurel.feedback.question_queue import QuestionQueue, Verdict
+from laurel.llm.chat import RefusedError
 from laurel.rewards.judging import _answer
 
 READ = Answer(0, 0, "first", 1.0, "a key")
@@ -51,3 +52,26 @@ def test_a_pair_is_asked_again_only_if_an_answer_is_missing(
     found = queue.answers([number])
     assert {one.status for one in found.values()} == ({status} if status else set())
     assert all(one.answers == '[[0, "first"], [1, "unread"]]' for one in found.values())
+
+
+def test_an_error_of_one_voter_drops_no_answers_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are paid for, also those that have not arrived yet."""
+
+    def answers(name: str) -> Iterator[Verdict]:
+        for number in range(3):
+            if (name, number) == ("second", 1):
+                raise RefusedError("It is away.")
+            came.append(name)
+            yield Verdict("ok", 1.0)
+
+    def voter(name: str, *_: Any) -> Any:
+        return SimpleNamespace(name=name, simulated=False, at_once=3, answers=lambda _: answers(name))
+
+    came: list[str] = []
+    monkeypatch.setattr(responders, "_voter", voter)
+    annotate: Any = SimpleNamespace(voters=["first", "second"], weights=[1.0, 1.0], tie_band=0.0)
+    anything: Any = None
+    judge = responders.make_responder("caption", annotate, anything, 0, anything)
+    with pytest.raises(RefusedError):
+        list(judge.answers([("a", ""), ("b", ""), ("c", "")]))
+    assert came == ["first"] * 3 + ["second"]

@@ -127,7 +127,9 @@ class CaptionResponder(Responder):
         return [sample for voter in self._voters for sample in voter.asked]
 
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
-        for votes in zip(*(voter.answers(items) for voter in self._voters), strict=True):
+        # one voter after the other: an error of one, or Ctrl-C, would drop pending answers of the others
+        every = [list(voter.answers(items)) for voter in self._voters]
+        for votes in zip(*every, strict=True):
             status, p = voted(self._weights, [(vote.status, vote.p) for vote in votes], self._tie_band)
             if status == "incomplete" and all(vote.status != "api_failed" for vote in votes):
                 status = "parse_failed"  # asked again, it would get the same answers
