@@ -26,7 +26,7 @@ from laurel.feedback.question import QUESTIONS
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.feedback.yes_no import probability
-from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply, Sampling, Tokens, Withheld
+from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply, Sampling, Stopped, Tokens, Withheld
 from laurel.llm.prices import Price
 from laurel.llm.replies import LONGEST_TEXT
 from laurel.llm.responses import ResponseStore
@@ -238,12 +238,14 @@ def test_attempts_that_were_billed_without_an_answer_count(door_key: EnvAdapter,
         "a": Reply('{"best_description": 1}', None, 10, 5, lost=Tokens(100, 1, 50)),
         "b": Failure("no choice", Tokens(200, 2)),
         "w": Withheld("its second batch was not awaited", Tokens(300, 1)),
+        "s": Stopped("asking was stopped", Tokens(400, 3)),
     }
     asker = Asker(PlayedModel(lambda first, *_: replies[first]), Sampling(), question, store, price=price)
-    list(asker.ask([Pair("a", "c"), Pair("b", "c"), Pair("w", "c")]))
+    verdicts = [answers[0].verdict for answers in asker.ask([Pair(first, "c") for first in "abws"])]
+    assert verdicts[1:] == ["failed", "unasked", "failed"], "an online judge asks later about what failed"
     assert (asker.usage["calls"], asker.usage["failures"]) == (2, 1)
-    assert (asker.usage["input_tokens"], asker.usage["output_tokens"]) == (610, 9)
-    assert asker.usage["cost_usd"] == pytest.approx((610 - 25 + 18) * 1e-6)
+    assert (asker.usage["input_tokens"], asker.usage["output_tokens"]) == (1010, 12)
+    assert asker.usage["cost_usd"] == pytest.approx((1010 - 25 + 24) * 1e-6)
 
 
 @pytest.mark.parametrize("batched", [False, True])

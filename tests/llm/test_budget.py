@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laurel.llm.budget import Budget, BudgetedChat, BudgetError
-from laurel.llm.chat import ChatRequest, Failure, Identity, Message, Reply, Sampling, Tokens, Withheld
+from laurel.llm.chat import ChatRequest, Failure, Identity, Message, Reply, Sampling, Stopped, Tokens, Withheld
 from laurel.llm.prices import Price
 from laurel.llm.spending import Ledger, Spending
 from laurel.params.annotation import BudgetParams
@@ -255,6 +255,13 @@ def test_an_error_releases_pending_requests(tmp_path: Path) -> None:
         list(BudgetedChat(PlayedModel(fails), budget, None).ask(questions(30)))
     assert nothing(budget.on_its_way)
     assert all(map(nothing, Ledger(tmp_path / "spending.db").others())), "other processes need not wait for it"
+
+
+def test_a_question_that_is_not_repeated_after_an_error_spends_no_budget() -> None:
+    """An online judge asks again with the same budget."""
+    budget = Budget(BudgetParams(max_calls=10))
+    list(BudgetedChat(PlayedModel(lambda _: Stopped("", Tokens(5, 1))), budget, None).ask(questions(1)))
+    assert (budget.reached, budget.spent.tokens) == (None, 6)
 
 
 def test_a_request_is_expected_to_take_what_the_longest_answer_did_and_no_less_than_estimated() -> None:

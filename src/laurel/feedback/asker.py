@@ -26,7 +26,7 @@ from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.unreadable import Readable
 from laurel.llm.budget import Budget
-from laurel.llm.chat import NO_TOKENS, ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
+from laurel.llm.chat import NO_TOKENS, ChatModel, ChatRequest, Failure, Reply, Sampling, Stopped, Withheld
 from laurel.llm.chat_wire import longest_answer
 from laurel.llm.prices import Price, add_costs
 from laurel.llm.replies import LONGEST_TEXT
@@ -330,7 +330,7 @@ class Asker(Generic[Item, Value]):
         if (lost := reply.lost) != NO_TOKENS:
             in_vain = self._price.of(lost.input, lost.output, lost.cached) if self._price else None
             self._bill(lost.input, lost.output, in_vain)
-        if isinstance(reply, Withheld):
+        if isinstance(reply, Withheld | Stopped):
             self._store.release([request.key])
             return
         if isinstance(reply, Failure):

@@ -152,7 +152,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Withheld(Failure):
-    """No answer because a budget was spent or asking stopped: the request was not sent, or not awaited."""
+    """No answer because a budget was spent: the request was not sent, or not awaited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(Failure):
+    """No answer because asking stopped before another attempt; the earlier ones were billed."""
 
 
 class RefusedError(AnnotationError):

@@ -20,7 +20,7 @@ from laurel.console import tell
 from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.batch_server import KEPT, BatchServer, UnreachableError, read_batch
 from laurel.llm.batch_wire import MOST_LINES, Again, in_files, request_line
-from laurel.llm.chat import NO_TOKENS, ChatRequest, Failure, Identity, RefusedError, Reply, Tokens, Withheld
+from laurel.llm.chat import NO_TOKENS, ChatRequest, Failure, Identity, RefusedError, Reply, Stopped, Tokens, Withheld
 from laurel.llm.chat_wire import Dialect
 from laurel.llm.openai_chat import read_key
 from laurel.llm.responses import ResponseStore
@@ -168,7 +168,7 @@ class _Run:
     def billed(self) -> Iterator[tuple[int, Failure]]:
         """Yield the questions without an answer whose answers in an earlier batch were billed all the same."""
         for key in [key for key, lost in self._lost.items() if lost != NO_TOKENS]:
-            for number, answer in self._each(key, Withheld("asking was stopped")):
+            for number, answer in self._each(key, Stopped("asking was stopped")):
                 assert isinstance(answer, Failure)
                 yield number, answer
 

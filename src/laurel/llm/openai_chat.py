@@ -20,7 +20,7 @@ import httpx2
 import openai
 
 from laurel.llm import retries
-from laurel.llm.chat import NO_TOKENS, ChatRequest, Failure, Identity, Message, RefusedError, Reply, Tokens, Withheld
+from laurel.llm.chat import NO_TOKENS, ChatRequest, Failure, Identity, Message, RefusedError, Reply, Stopped, Tokens
 from laurel.llm.chat_wire import NO_CHOICE, Dialect, read_reply, tokens_of
 from laurel.llm.concurrently import Idle, concurrently
 from laurel.llm.limits import Limits, retry_after
@@ -202,7 +202,7 @@ class _Run:
         except asyncio.CancelledError:  # stopped while it waited: what failed attempts cost counts
             if lost == NO_TOKENS:
                 raise
-            return Withheld("asking was stopped", lost)
+            return Stopped("asking was stopped", lost)
         except TransientError as error:
             # A server that is up would do the same with this question in every run.
             up = error.no_choice or (self._breaker.in_doubt and await is_up())
