@@ -6,15 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from stopping import make_task, run
 
+from laurel.agents.actor import Advisor, View
+from laurel.arrays import FloatArray
+from laurel.data import usage
 from laurel.data.json_file import write_json
+from laurel.envs import adapter_for
 from laurel.params.resolved_arms import Arm
 from laurel.params.training import AgentParams, ShapingParams
-from laurel.stages.training_notes import notes_on_training
-from laurel.training.checkpoint import STATE
+from laurel.stages.training_notes import notes_on_questions, notes_on_training
+from laurel.training.checkpoint import STATE, read_run
 from laurel.training.curve import CURVE, CURVE_SCHEMA
 
 ARM = Arm("a", "method", {"outcome": 1.0}, ShapingParams(), AgentParams(seeds=(0, 1), steps=1), None, {})
@@ -90,3 +98,36 @@ def test_of_an_online_judge_its_answers_are_named(tmp_path: Path) -> None:
     assert note.startswith("The arm's reward paid nothing in any training step of online, so these agents")
     assert "labels.parquet in each agent's folder (reward/NAME)" in note
     assert "data/reward" not in note
+
+
+class Unreadable(Advisor):
+    """A model none of whose answers can be read."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.asker, self.asked = usage.new_asker(), 0
+
+    def advise(self, view: View) -> FloatArray:
+        self.asked += len(view)
+        return np.full((len(view), 4), -np.log(4), dtype=np.float32)
+
+    @property
+    def account(self) -> dict[str, Any]:
+        counts = dict.fromkeys(("states", "unread", "calls"), self.asked)
+        return {"model": "tiny", **counts, "cached": 0, usage.ASKER: self.asker}
+
+
+@pytest.mark.parametrize("stopped", [3, 6])
+def test_a_resumed_process_that_asks_less_hides_no_answer_that_could_not_be_read(
+    stopped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hints end after half of the eight updates; the last process may have asked nothing."""
+    monkeypatch.setattr("laurel.agents.hints.make_advisor", lambda *_: Unreadable())
+    task = make_task("FrozenLake-v1", ppo={"hints": {"share": 0.5}})
+    adapter, place = adapter_for(task.env), tmp_path / "agent"
+    for updates in (stopped, None):
+        run(task, adapter, place, updates=updates)
+    account = read_run(place)["accounts"]["hints"]
+    assert account["states"] == account["unread"] == 11, "all but the states that end episodes"
+    (note,) = notes_on_questions([(ARM, 1, place)])
+    assert "about 11 distinct states" in note

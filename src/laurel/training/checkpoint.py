@@ -182,8 +182,20 @@ def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any
         directory: of the last checkpoint, if there is one, which names the usage of stopped processes.
     """
     usage = resumed_usage(used_by(directory), by_asker(accounts.values()))
-    more = {"accounts": dict(accounts)} if accounts else {}
+    told = _of_any_process(accounts, directory)
+    more = {"accounts": told} if told else {}
     return {"seconds": seconds, "wall": [began, time.time()], **more, **({USAGE: usage} if usage else {})}
+
+
+def _of_any_process(accounts: Mapping[str, Mapping[str, Any]], directory: Path) -> dict[str, Mapping[str, Any]]:
+    """Return for each purpose this process's account, or that of a stopped process that asked about more states, as one
+    did that is resumed after its hints have ended.
+    """
+    before: dict[str, Mapping[str, Any]] = {}
+    with suppress(DataError):  # missing or damaged, as in `used_by`
+        before = read_json(directory / RUN).get("accounts", {})
+    both = {purpose: [of[purpose] for of in (accounts, before) if purpose in of] for purpose in {**before, **accounts}}
+    return {purpose: max(some, key=lambda one: one.get("states", 0)) for purpose, some in both.items()}
 
 
 def used_by(directory: Path) -> dict[str, Usage]:
