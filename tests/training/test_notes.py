@@ -18,6 +18,7 @@ from laurel.agents.actor import Advisor, View
 from laurel.arrays import FloatArray
 from laurel.data import usage
 from laurel.data.json_file import write_json
+from laurel.data.manifest import RUN
 from laurel.envs import adapter_for
 from laurel.params.resolved_arms import Arm
 from laurel.params.training import AgentParams, ShapingParams
@@ -131,3 +132,14 @@ def test_a_resumed_process_that_asks_less_hides_no_answer_that_could_not_be_read
     assert account["states"] == account["unread"] == 11, "all but the states that end episodes"
     (note,) = notes_on_questions([(ARM, 1, place)])
     assert "about 11 distinct states" in note
+
+
+def test_agents_of_one_process_share_its_latest_account(tmp_path: Path) -> None:
+    """Also where the store had all answers, so that it made no call."""
+    places = []
+    for seed, states in enumerate((3, 5, 4)):
+        places.append((ARM, seed, left(tmp_path / str(seed), 10)))
+        account = {"model": "tiny", "states": states, "unread": 0, "calls": 0, "cached": states, usage.ASKER: "one"}
+        write_json(places[-1][2] / RUN, {"accounts": {"hints": account}})
+    (note,) = notes_on_questions(places)
+    assert "about 5 distinct states: 0 calls, 5 answers from the store" in note

@@ -273,7 +273,7 @@ def notes_on_questions(places: Sequence[Agent]) -> list[str]:
     for arm, seed, place in places:
         for purpose, account in read_run(place).get("accounts", {}).items():
             asked = account.get(ASKER, f"{arm.name} {seed}"), purpose
-            accounts[asked] = max(accounts.get(asked, account), account, key=lambda one: one.get("calls", 0))
+            accounts[asked] = max(accounts.get(asked, account), account, key=lambda one: one["states"])
             agents.setdefault(asked, []).append((arm.name, seed))
     notes, unread = [], dict[str, str]()
     for asked, account in accounts.items():
