@@ -101,3 +101,5 @@ def test_a_server_counts_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         asked([agent], tmp_path, out)
         assert 0 < stopped < len(server.bodies) - before == out.usage["calls"]
         assert out.usage["cached"] == 0, "the answers that the stopped process was paid for count once"
+        note = f"took {out.usage['calls']} calls of tiny and 0 answers from the store."
+        assert out.run_notes == [f"The arm llm_policy {note}"]

@@ -14,7 +14,7 @@ from laurel.data.asked import ASKED
 from laurel.data.directory import Output
 from laurel.data.json_file import read_json
 from laurel.data.simulated import simulated_labels_of
-from laurel.data.usage import ASKER, UsageNote, added, by_asker, of_all, resumed_usage
+from laurel.data.usage import ASKER, CACHED, CALLS, UsageNote, added, by_asker, of_all, resumed_usage
 from laurel.evaluation.formats import counted
 from laurel.evaluation.play import SCORING, Played, account_of, usage_note
 from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
@@ -120,8 +120,11 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
         account = read_json(file) if file.exists() else {}
         scoring = account.pop(SCORING, [])
         out.asked += account.pop(ASKED, [])
-        out.usage = added(out.usage, of_all([resumed_usage(of_stopped, by_asker([account, *scoring]))]))
-        account.pop(ASKER, None)
+        usage = resumed_usage(of_stopped, by_asker([account, *scoring]))
+        out.usage = added(out.usage, of_all([usage]))
+        if own := usage.get(account.pop(ASKER, None)):
+            again = account.get(CACHED, 0) - (own.get(CACHED) or 0)  # answers that a stopped process asked for
+            account |= {key: account[key] + more for key, more in ((CALLS, again), (CACHED, -again)) if key in account}
         if account:  # else only the reward that scores episodes asks
             sums = by_arm.setdefault(arm.name, {})
             for key, value in account.items():
