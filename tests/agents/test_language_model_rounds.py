@@ -176,8 +176,13 @@ def test_proposals_that_have_nothing_to_be_compared_with_end_the_training(adapte
     envs.close()
     proposals = [Scored((Turn(f"{n % 3}", "left"),), 0.0) for n in range(4)]
     learner._tune(proposals, 0.0, {}, 0)
-    with pytest.raises(TrainingError, match=r"3 of 5 proposals .* were met once, .* a share of 0\.5\."):
+    with pytest.raises(TrainingError, match=r"3 of 5 answers .* occurred once, .* 0\.5\. Raise n_envs, or take"):
         learner._tune([*proposals, Scored((Turn("3", "left"),), 0.0)], 0.0, {}, 0)
+    learner, envs = begun(adapter, max_alone=0.4, strategy="free")
+    envs.close()
+    two = [Scored((Turn("You are here.", f"{n}"), Turn(f"You are here. {n}", "left")), 0.0) for n in range(4)]
+    with pytest.raises(TrainingError, match=r"4 of 8 answers .* Raise n_envs, set strategy to menu, or take"):
+        learner._tune(two, 0.0, {}, 0)
 
 
 def test_groups_that_no_step_takes_are_no_examples(adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:

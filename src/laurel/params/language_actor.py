@@ -128,7 +128,8 @@ class LanguageActorParams(TunedModelParams):
     max_unread: Probability = 0.9
     """Training stops if more than this share of a round's answers cannot be parsed."""
     max_alone: Probability = 0.9
-    """Training stops if more than this share of a round's proposals are for states that were visited only once."""
+    """Training stops if more than this share of a round's answers are to prompts that occurred only once, such as those
+    about states that were visited once."""
     loss: Literal["dpo", "kto", "simpo", "infonce", "grpo", "rloo"] = "simpo"
     """Loss, by TRL's trainers: on pairs, or on groups: the best answer against all others of its group (infonce), or
     each weighted by its difference from its group's mean (grpo, rloo)."""

@@ -35,11 +35,11 @@ KL = "reference_kl"
 LANGUAGE = {
     KL: "nats a completion",
     "examples": "answers, pairs or groups that a round was tuned on",
-    "alone": "proposals for states that were met once",
-    "alike": "groups of proposals in which none is better",
+    "alone": "answers to prompts that occurred once",
+    "alike": "groups of answers in which none is better, or which are too small",
     "subgoals": "share of steps that reach a subgoal",
     "parse_rate": "share of answers that can be read",
-    "tokens": "of an answer, on average",
+    "tokens": "of a proposal, on average: of one answer, or with a strategy of two",
     "critic_error": "mean absolute difference from values by dynamic programming",
     "critic_rank": "Kendall's tau with those values",
 }

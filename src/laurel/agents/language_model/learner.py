@@ -293,10 +293,12 @@ class LanguageModelLearner(Learner):
         params, tuning = self.params, self._tuning()
         groups, skipped = pairs.grouped(proposals, params.proposals, self.rng)
         if skipped.alone > params.max_alone * skipped.of:
+            # a strategy in the model's own words makes the prompt that follows it one of a kind
+            menu = " set strategy to menu," if params.strategy == "free" else ""
             raise TrainingError(
-                f"Round {self.round}: {skipped.alone:,} of {skipped.of:,} proposals are for states that were met once, "
+                f"Round {self.round}: {skipped.alone:,} of {skipped.of:,} answers are to prompts that occurred once, "
                 "so that there is nothing to compare them with; agent.language_model.max_alone allows a share of "
-                f"{params.max_alone:g}. Raise n_envs, or take an environment with fewer states."
+                f"{params.max_alone:g}. Raise n_envs,{menu} or take an environment with fewer states."
             )
         if params.keep_best:
             groups = self.best.join(groups)
