@@ -143,3 +143,12 @@ def test_agents_of_one_process_share_its_latest_account(tmp_path: Path) -> None:
         write_json(places[-1][2] / RUN, {"accounts": {"hints": account}})
     (note,) = notes_on_questions(places)
     assert "about 5 distinct states: 0 calls, 5 answers from the store" in note
+
+
+@pytest.mark.parametrize(("about", "one"), [({}, "state"), ({"about": "pairs of tasks"}, "pair of tasks")])
+def test_one_is_not_written_with_a_plural(about: dict[str, str], one: str, tmp_path: Path) -> None:
+    place = left(tmp_path / "0", 10)
+    account = {"model": "tiny", "states": 1, "unread": 1, "calls": 1, "cached": 1, **about}
+    write_json(place / RUN, {"accounts": {"hints": account}})
+    (note,) = notes_on_questions([(ARM, 0, place)])
+    assert f"about 1 distinct {one}: 1 call, 1 answer from the store. 1 {one} had no answer" in note

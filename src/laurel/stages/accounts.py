@@ -144,8 +144,8 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
             sums["tokens_per_answer"] = sums["tokens"] / max(answers, 1)
         if "calls" in sums:
             out.run_notes.append(
-                f"The arm {name} took {sums['calls']:,} calls of {sums['model']} and {sums.get('cached', 0):,} "
-                "answers from the store."
+                f"The arm {name} took {counted(sums['calls'], 'call')} of {sums['model']} and "
+                f"{counted(sums.get('cached', 0), 'answer')} from the store."
             )
     kept = (
         "model",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from laurel.console import tell
 from laurel.data.json_file import read_json
 from laurel.data.usage import ASKER
 from laurel.envs.base import EnvAdapter
+from laurel.evaluation.formats import counted
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
@@ -280,14 +282,20 @@ def notes_on_questions(places: Sequence[Agent]) -> list[str]:
         about = account.get("about", "states")
         instead = account.get("instead", "all choices counted as equally likely")
         trained = ", ".join(f"{arm} seed {seed}" for arm, seed in agents[asked])
+        calls, cached = counted(account.get("calls", 0), "call"), counted(account.get("cached", 0), "answer")
         notes.append(
             f"The process that trained {trained} asked {account['model']} for {asked[1]} about "
-            f"{account['states']:,} distinct {about}: {account.get('calls', 0):,} calls, "
-            f"{account.get('cached', 0):,} answers from the store. {account['unread']:,} {about} had no answer "
-            f"that could be read: {instead} there."
+            f"{_number(account['states'], f'distinct {about}')}: {calls}, {cached} from the store. "
+            f"{_number(account['unread'], about)} had no answer that could be read: {instead} there."
         )
         if account["unread"]:
             unread.setdefault(f"{agents[asked][0][0]} {asked[1]}", notes[-1])  # once, not for every seed
     for note in unread.values():
         tell(f"train-agents: {note}")
     return notes
+
+
+def _number(n: int, things: str) -> str:
+    """Write a number of things, such as states or pairs of tasks; one of them without the first plural's s."""
+    one = re.sub(r"(?<=[a-z])s\b", "", things, count=1)
+    return f"{n:,} {one if n == 1 else things}"
