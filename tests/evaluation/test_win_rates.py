@@ -187,6 +187,8 @@ def test_pay_and_return_are_drawn_over_the_root_of_the_divergence() -> None:
     ]
     info = ArmInfo("a", "method", "an arm", ("text",))
     paid, returned = divergence_curve(pd.concat(of_seeds), [info]).axes
+    assert paid.get_ylabel() == "mean of an update's completions"
+    assert returned.get_ylabel() == "mean of the last 50 to 100 completions"
     for axes, expected in ((paid, [1.0, 1.5, 2.0, 3.0]), (returned, [8.0, 6.0, 4.0, 2.0])):
         (line,) = axes.lines
         assert list(line.get_xdata()) == pytest.approx([0.0, 0.0, 1.0, 6**0.5])

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
+from laurel.agents.episodes import LEAST
+from laurel.agents.episodes import WINDOW as WINDOW_OF_RETURNS
 from laurel.evaluation.arms import ordered
 from laurel.evaluation.style import drawing, mark, styles
 from laurel.params.arm_infos import ArmInfo
 
 WINDOW = 3
-"""Number of updates averaged into one point."""
+"""Number of updates averaged into one point; the return at an update is itself a mean over several."""
 
 
 def divergence_curve(curves: pd.DataFrame, arms: Sequence[ArmInfo]) -> Figure:
@@ -28,8 +30,10 @@ def divergence_curve(curves: pd.DataFrame, arms: Sequence[ArmInfo]) -> Figure:
     looks = styles(arms)
     with drawing(7.6, 3.6) as figure:
         panels = figure.subplots(1, 2, sharex=True)
-        titles = ("Pay of a completion (its arm's reward)", "Return (the environment's own reward)")
-        for axes, column, title in zip(panels, ("shaped_reward", "return_mean"), titles, strict=True):
+        titles = ("Pay of a completion (its arm's reward)", "Return (the environment's reward)")
+        over = ("an update's", f"the last {LEAST} to {WINDOW_OF_RETURNS}")  # so that returns lag behind the divergence
+        columns = ("shaped_reward", "return_mean")
+        for axes, column, title, of in zip(panels, columns, titles, over, strict=True):
             for info in ordered(arms):
                 curve = curves[curves["arm"] == info.name]
                 curve = curve.groupby("env_steps")[["reference_kl", column]].mean().dropna()
@@ -44,5 +48,6 @@ def divergence_curve(curves: pd.DataFrame, arms: Sequence[ArmInfo]) -> Figure:
                 )
                 name.set_gid(mark(info.name, "name"))
             axes.set_title(title)
+            axes.set_ylabel(f"mean of {of} completions")
             axes.set_xlabel("square root of KL(trained, frozen), nats a completion")
         return figure
