@@ -91,6 +91,14 @@ def test_what_returned_on_other_tasks_while_training_is_not_compared():
     assert "curriculum" not in legend(metrics_of(preference=arm(around(0.95)), extrinsic=arm(around(0.3))))
 
 
+def test_the_success_in_a_task_is_not_called_the_highest_value_of_an_episode():
+    task, height = {"success in MiniGrid-Empty-5x5-v0": {}}, {"height": {}}
+    for further, by_task, highest in ((task, True, False), (height, False, True), (task | height, True, True)):
+        told = legend(metrics_of(preference=arm(around(0.95))) | {"further": further})
+        assert ("Success in a task: the share of its evaluation episodes that solved it, averaged." in told) == by_task
+        assert ("Further measures: the highest value in an evaluation episode, averaged." in told) == highest
+
+
 def test_ahead_by_one_measure_and_behind_by_another_is_no_verdict():
     verdict, _ = said(preference=arm(around(0.95), around(0.3)), extrinsic=arm(around(0.8), around(0.5)))
     assert verdict == "unclear"

@@ -371,9 +371,11 @@ def test_paths_and_what_models_were_asked_have_tables(words_only):
     metrics["paths"] = {"extrinsic": {"seed": 2, "starts": 60, "success": 0.95, "over_shortest": 0.254, **before}}
     asked = {"model": "tiny", "states": 111, "answers": 180, "unread": 9, "parse_rate": 0.95, "tokens_per_answer": 4.8}
     metrics["arms"]["preference"]["asked"] = asked
+    metrics["further"] = {"success in MiniGrid-Empty-5x5-v0": {}}
     text = Page(render(dataclasses.replace(words_only, metrics=metrics))).text
     assert re.search(r"extrinsic\s+2\s+60\s+95%\s+0\.25\s+5%\s+-", text)
     assert re.search(r"preference\s+tiny\s+111\s+180\s+95\.0%\s+4\.80", text)
+    assert "Success in a task is the share of its evaluation episodes that solved it; means and" in text
     assert "agents, without questions of a reward, which run.html counts; nothing is asked once" in text
     assert re.search(r"extrinsic +2 +60 +95% +0\.25", summary.table(metrics))
     bare = Page(render(words_only)).text

@@ -19,7 +19,7 @@ from laurel.envs import episode_limit
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
-from laurel.evaluation.summary import FURTHER
+from laurel.evaluation.summary import FURTHER, SUCCESS_IN
 from laurel.params import EnvParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
@@ -163,7 +163,7 @@ class _Meter:
             }
             row |= {FURTHER + name: float(reached[i]) for name, reached in self._furthest.items()}
             if adapter.tasks:
-                row[f"{FURTHER}success in {adapter.tasks[int(last.observation[i, -1])]}"] = float(row["success"])
+                row[f"{FURTHER}{SUCCESS_IN}{adapter.tasks[int(last.observation[i, -1])]}"] = float(row["success"])
             if adapter.texts:
                 one = last[i : i + 1]
                 row["prompt"] = adapter.describe_observation(one.observation[0])

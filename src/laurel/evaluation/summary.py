@@ -38,6 +38,8 @@ ALPHA = 0.05
 
 FURTHER = "further."
 """Prefix of an environment's further measures in the rows of evaluation episodes."""
+SUCCESS_IN = "success in "
+"""How the further measure of one of several tasks begins."""
 AREA = "return while training"
 """Head of the column of the area under the learning curve."""
 
@@ -172,6 +174,13 @@ def further_columns(metrics: Mapping[str, Any]) -> Table | None:
     measures: Mapping[str, Arms] = metrics.get("further", {})
     rows = [[arm, *(_digits(arms.get(arm)) for arms in measures.values())] for arm in metrics["order"] if measures]
     return (["arm", *measures], rows) if rows else None
+
+
+def kinds_of_further(metrics: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Return whether there are further measures that are the success in a task, and others."""
+    names = [*metrics.get("further", {})]
+    by_task = [name for name in names if name.startswith(SUCCESS_IN)]
+    return bool(by_task), len(names) > len(by_task)
 
 
 def _digits(score: Mapping[str, Any] | None) -> str:
@@ -327,7 +336,10 @@ def legend(metrics: Mapping[str, Any]) -> str:
             "P(higher): probability that a seed of the first arm returns more than a seed of the second; p: "
             f"{tested if n else 'none, since a single seed of an arm cannot be tested'}."
         )
-    if metrics.get("further"):
+    by_task, highest = kinds_of_further(metrics)
+    if by_task:
+        sentences.append("Success in a task: the share of its evaluation episodes that solved it, averaged.")
+    if highest:
         sentences.append(
             "Further measures: the highest value in an evaluation episode, averaged"
             f"{'; progression: that of BALROG (arXiv 2411.13543)' * (PROGRESSION in metrics['further'])}."
