@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import signal
@@ -17,6 +18,7 @@ from chat_asking import chat, question, until_stopped
 from chat_server import Bucket, ChatServer, completion, problem
 
 from laurel.llm.chat import ChatRequest, Reply, Sampling, Tokens
+from laurel.llm.concurrently import Idle, concurrently
 from laurel.llm.openai_chat import OpenAIChat
 from laurel.params.judges import OpenAIParams
 
@@ -166,6 +168,22 @@ def test_an_error_waits_for_no_retry(server: ChatServer) -> None:
     patient = OpenAIChat(OpenAIParams(model="tiny", base_url=server.url, retries=9), backoff=1000.0)
     _, error = until_stopped(patient.ask(question(str(i)) for i in range(9)))
     assert "401" in str(error)
+    assert time.monotonic() - began < 25
+
+
+def test_nor_does_a_request_that_fails_after_the_error() -> None:
+    async def work(fails: bool) -> None:
+        await asyncio.sleep(0.1 if fails else 0.4)
+        if fails:
+            raise ValueError("the error")
+        await idle.sleep(1000.0)
+
+    async def close() -> None:
+        pass
+
+    idle, began = Idle(), time.monotonic()
+    with pytest.raises(ValueError, match="the error"):
+        list(concurrently([True, False], work, 2, close, idle))
     assert time.monotonic() - began < 25
 
 

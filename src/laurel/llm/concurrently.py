@@ -40,9 +40,12 @@ class Idle:
         self.wake: Callable[[], None] = lambda: None
         """Called when another item becomes idle."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._shut = False
 
     async def sleep(self, seconds: float) -> None:
         """Wait without occupying a slot of the window."""
+        if self._shut:
+            raise asyncio.CancelledError
         task = asyncio.current_task()
         assert task is not None
         self.now += 1
@@ -55,7 +58,8 @@ class Idle:
             self.now -= 1
 
     def shut(self) -> None:
-        """Cancel the items that wait; called in the loop."""
+        """Cancel the items that wait or are about to; called in the loop."""
+        self._shut = True
         for task in self._tasks:
             task.cancel()
 
