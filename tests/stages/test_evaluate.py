@@ -248,7 +248,7 @@ def test_agents_that_were_played_are_not_played_again(project: Project, finished
 
     project.change({"evaluate.animation_steps": 2})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("laurel.stages.report_files.render", lambda *_: 1 / 0)
+        patched.setattr("laurel.stages.evaluate._log", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             project.run("evaluate")
     (partial,) = project.path.glob(".reports.*.partial")

@@ -116,9 +116,9 @@ def run(
             if (output / LIVE_PAGE).exists():  # a browser that shows it is redirected to the report
                 (out.path / LIVE_PAGE).write_text(MOVED, encoding="utf-8")
             advance(1)
-            shutil.rmtree(out.path / EPISODES)
             out.counts = {"arms": len(findings.metrics["arms"]), "agents": len(played), "episodes": len(results)}
             _log(subject, findings, facts, out)
+            shutil.rmtree(out.path / EPISODES)  # last: its notes of usage, too, are needed where this is stopped
             advance(1)
 
 
