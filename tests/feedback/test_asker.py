@@ -234,7 +234,7 @@ def test_the_cost_is_a_lower_bound_if_that_of_an_answer_is_unknown(door_key: Env
 def test_attempts_that_were_billed_without_an_answer_count(door_key: EnvAdapter, store: ResponseStore) -> None:
     price = Price(model="played", date=date(2026, 1, 1), source="", input=1.0, cached_input=0.5, output=2.0)
     question = PairQuestion(load_prompt("motif"), door_key, None, both_orders=False)
-    replies = {
+    replies: dict[str, Reply | Failure] = {
         "a": Reply('{"best_description": 1}', None, 10, 5, lost=Tokens(100, 1, 50)),
         "b": Failure("no choice", Tokens(200, 2)),
         "w": Withheld("its second batch was not awaited", Tokens(300, 1)),
