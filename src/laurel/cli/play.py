@@ -85,7 +85,7 @@ def add(commands: Commands) -> None:
     play.add_argument(
         "--fps", type=number(0.01, 100), metavar="N", help="steps per second; default: the environment's, at most 10"
     )
-    play.set_defaults(run=_run, again="Nothing was kept.")
+    play.set_defaults(run=_run, again="Nothing was written but stored answers of language models.")
 
 
 def _run(options: argparse.Namespace) -> int:
