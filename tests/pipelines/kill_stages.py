@@ -11,6 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import torch
 from killer import done, killed_at
 
 from laurel.envs import adapter_for
@@ -28,6 +29,7 @@ def main(folder: str, stage: str, every: str) -> None:
         "laurel.data.captions",
     ):
         importlib.import_module(module)  # once, not in every process
+    torch.set_num_threads(1)  # a fork would wait for OpenMP's threads, which it does not have
     adapter_for(project.params.env)
     load_encoder(PreferenceParams(kind="preference").encoder)
     place = project.output(stage)
