@@ -22,6 +22,7 @@ from laurel.rewards.method import Inputs
 from laurel.stages import pick_best, try_candidate, tune
 from laurel.stages.pipeline import STAGE
 from laurel.stages.tune import jobs_of
+from laurel.training.checkpoint import usage_note
 from laurel.tuning.candidates import candidates
 from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.study import Study
@@ -193,10 +194,13 @@ def test_training_that_diverges_is_a_failed_trial(
         return progress(total, *words)
 
     monkeypatch.setattr("laurel.stages.tune.progress", noted)
+    # what a stopped search had begun and this one, with fewer trials, does not resume
+    usage_note(searched.path / ".studies.d.partial" / "trial-7-abc" / "seed-77").write([{"asker": "one", "calls": 3}])
     entries = ("agent.ppo.learning_rate=0.002,1.0e+300",)
-    said = searching(searched, output="diverged", study="d", trials=9, sampler="grid", entries=entries)
+    said = searching(searched, output="diverged", study="d", trials=9, sampler="grid", entries=entries, seeds=[77])
     assert "tune: the grid has 2 combinations, so these are all trials." in capsys.readouterr().err
     assert totals == [2]
+    assert read_manifest(searched.path / "diverged")["usage"] == {"calls": 3}
     trials = read_trials(searched.path / "diverged" / TRIALS)
     assert [trial.state for trial in trials] == ["complete", "failed"]
     assert "training diverged after" in trials[1].note
