@@ -97,9 +97,11 @@ def _check_types(kind: str, parameters: Mapping[str, inspect.Parameter], options
     """Raise ParamsError for an option that is not of the type that its annotation says."""
     for name, value in options.items():
         annotation = str(parameters[name].annotation) if name in parameters else ""
-        of_type, what = _TYPES.get(annotation, (object, ""))
-        if not isinstance(value, of_type) or (what and isinstance(value, bool) and annotation != "bool"):
-            raise ParamsError(f"{key}: the option {name} of the actor {kind} is {value!r:.60}, but must be {what}.")
+        expected, type_name = _TYPES.get(annotation, (object, ""))
+        if not isinstance(value, expected) or (type_name and isinstance(value, bool) and annotation != "bool"):
+            raise ParamsError(
+                f"{key}: the option {name} of the actor {kind} is {value!r:.60}, but must be {type_name}."
+            )
 
 
 def judge_asked(kind: str, options: Mapping[str, Any]) -> str | None:

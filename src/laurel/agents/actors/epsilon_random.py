@@ -37,8 +37,8 @@ class EpsilonRandom(Actor):
     def log_prob(self, view: View, action: Array) -> FloatArray:
         with np.errstate(divide="ignore"):
             shares = np.log([self._epsilon, 1 - self._epsilon])
-        uniform, own = self._uniform.log_prob_of(action), self._actor.log_prob(view, action)
-        return np.logaddexp(shares[0] + uniform, shares[1] + own).astype(np.float32)
+        uniform, base = self._uniform.log_prob_of(action), self._actor.log_prob(view, action)
+        return np.logaddexp(shares[0] + uniform, shares[1] + base).astype(np.float32)
 
 
 @actor_kind(replays_agent=True)

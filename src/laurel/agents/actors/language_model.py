@@ -64,8 +64,8 @@ def base_model(adapter: EnvAdapter, *, greedy: bool = False, weights_seed: int =
     try:
         settings = LanguageActorParams.model_validate(options)
     except ValidationError as error:
-        what = sentences("the actor language_model", LanguageActorParams, error, ("options",))
-        raise ParamsError(what) from None
+        message = sentences("the actor language_model", LanguageActorParams, error, ("options",))
+        raise ParamsError(message) from None
     algorithm = LanguageModelAlgorithm(settings)
     algorithm.check(adapter)
 

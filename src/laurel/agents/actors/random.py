@@ -55,11 +55,15 @@ class UniformPolicy(Actor):
         if self._n:
             return rng.integers(self._start, self._start + self._n, n)
         shape = (n, len(self._low))
-        below, above = np.isfinite(self._low), np.isfinite(self._high)
-        beyond = rng.exponential(size=shape)
-        inside = rng.uniform(np.where(below & above, self._low, 0), np.where(below & above, self._high, 1), shape)
-        choices = [inside, self._low + beyond, self._high - beyond]
-        drawn = np.select([below & above, below, above], choices, rng.standard_normal(shape))
+        has_low, has_high = np.isfinite(self._low), np.isfinite(self._high)
+        tail = rng.exponential(size=shape)
+        inside = rng.uniform(
+            np.where(has_low & has_high, self._low, 0),
+            np.where(has_low & has_high, self._high, 1),
+            shape,
+        )
+        choices = [inside, self._low + tail, self._high - tail]
+        drawn = np.select([has_low & has_high, has_low, has_high], choices, rng.standard_normal(shape))
         return drawn.astype(np.float32).clip(self._low, self._high).astype(np.float32)
 
     def log_prob(self, view: View, action: Array) -> FloatArray:
@@ -69,10 +73,10 @@ class UniformPolicy(Actor):
         """Return the log-probabilities (N,) of actions; minus infinity out of bounds."""
         if self._n:
             return np.full(len(action), -math.log(self._n), dtype=np.float32)
-        below, above = np.isfinite(self._low), np.isfinite(self._high)
-        width = np.log(np.where(below & above, self._high - self._low, 1))
+        has_low, has_high = np.isfinite(self._low), np.isfinite(self._high)
+        width = np.log(np.where(has_low & has_high, self._high - self._low, 1))
         parts = np.select(
-            [below & above, below, above],
+            [has_low & has_high, has_low, has_high],
             [np.broadcast_to(-width, action.shape), self._low - action, action - self._high],
             -0.5 * np.square(action) - 0.5 * math.log(2 * math.pi),
         )

@@ -126,18 +126,18 @@ class Converter:
     def pattern(self) -> Pattern:
         """The valid answers, for a server that supports regular expressions."""
         form = self.form
-        names, between = "|".join(map(literal, self.names)), literal(form.between)
-        more = f"(?:{between}(?:{names})){{0,{self.longest - 1}}}" if self.longest > 1 else ""
-        most = max(self.names, key=lambda name: len(name.encode()))
-        longest = form.begin + form.between.join([most] * self.longest) + form.end
-        return Pattern(f"{literal(form.begin)}(?:{names}){more}{literal(form.end)}", len(longest.encode()))
+        names, separator = "|".join(map(literal, self.names)), literal(form.between)
+        repeats = f"(?:{separator}(?:{names})){{0,{self.longest - 1}}}" if self.longest > 1 else ""
+        longest_name = max(self.names, key=lambda name: len(name.encode()))
+        longest = form.begin + form.between.join([longest_name] * self.longest) + form.end
+        return Pattern(f"{literal(form.begin)}(?:{names}){repeats}{literal(form.end)}", len(longest.encode()))
 
     def _check(self, local: LocalModel, first: list[list[int]], later: list[list[int]]) -> None:
         """Refuse a tokenizer that does not split an answer at its moves."""
         end = tokens_of(local, self.form.end) if self.form.end else []
         for move in range(len(self.names)):
             moves = tuple([0, move, 0][: self.longest])
-            parts = [*first[moves[0]], *(token for one in moves[1:] for token in later[one]), *end]
+            parts = [*first[moves[0]], *(token for index in moves[1:] for token in later[index]), *end]
             if self.read(local.tokenizer.decode(parts, skip_special_tokens=True)) != moves:
                 raise AnnotationError(
                     f"The tokenizer of {local.identity.model} has no tokens for {self.write(moves)!r}: choose another "

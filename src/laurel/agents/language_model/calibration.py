@@ -68,14 +68,14 @@ def values_of_random(model: Model, lists: Sequences, gamma: float) -> DoubleArra
     """Return the values (S,) of drawing each action as `Sequences.draw` does."""
     moves = model.transitions.mean(axis=1)  # of a random move
     paid = (model.transitions * model.rewards).mean(axis=1)  # (S, S') reward times probability
-    on = ~model.terminal
+    live = ~model.terminal
     leads, pays = moves, paid.sum(axis=1)
     all_leads, all_pays = leads.copy(), pays.copy()
     for _ in range(lists.longest - 1):  # a list pays what its last move pays, which may end the episode early
-        pays = paid[:, ~on].sum(axis=1) + moves[:, on] @ pays[on]
+        pays = paid[:, ~live].sum(axis=1) + moves[:, live] @ pays[live]
         leads = moves @ leads  # states that end the episode lead to themselves
         all_leads, all_pays = all_leads + leads, all_pays + pays
     leads, pays = all_leads / lists.longest, all_pays / lists.longest
     # as a model with one action, whose pay does not depend on where it leads
-    random = Model(leads[:, None], np.broadcast_to(pays[:, None, None], (len(pays), 1, len(pays))), model.start, ~on)
+    random = Model(leads[:, None], np.broadcast_to(pays[:, None, None], (len(pays), 1, len(pays))), model.start, ~live)
     return solve_policy(random, np.ones((len(pays), 1)), gamma)

@@ -144,7 +144,7 @@ class MovesChain:
         temperature: float,
         strategies: Sequence[str] | None = None,
     ) -> list[Proposal]:
-        asked = [self.asked(reader, *one) for one in zip(states, strategies or [""] * len(states), strict=True)]
+        asked = [self.asked(reader, *pair) for pair in zip(states, strategies or [""] * len(states), strict=True)]
         grammar, limit = self._held(reader)
         held = None if grammar is None else (grammar, self.converter.pattern)
         read = [tokens for _, tokens in asked]
@@ -225,15 +225,15 @@ class StrategyChain:
 
     def taught(self, reader: Reader, states: Sequence[str], moves: Sequence[Moves], rng: Generator) -> list[Proposal]:
         if not self._menu:  # there is no list to choose its text from
-            named = [one.turns[0].answer for one in self.propose(reader, states, rng, 1.0)]
+            named = [proposal.turns[0].answer for proposal in self.propose(reader, states, rng, 1.0)]
         else:
             named = [self._menu[draw] for draw in rng.integers(0, len(self._menu), len(states)).tolist()]
-        after = self._moves.taught(reader, states, moves, rng, named)
+        proposals = self._moves.taught(reader, states, moves, rng, named)
         if not self._menu:
-            return after
+            return proposals
         return [
-            one._replace(turns=(Turn(self._prompt_for(reader, state), strategy), *one.turns))
-            for state, strategy, one in zip(states, named, after, strict=True)
+            proposal._replace(turns=(Turn(self._prompt_for(reader, state), strategy), *proposal.turns))
+            for state, strategy, proposal in zip(states, named, proposals, strict=True)
         ]
 
 

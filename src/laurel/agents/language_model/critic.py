@@ -118,6 +118,6 @@ class EncoderCritic:
 def _means(states: Sequence[str], returns: FloatArray) -> tuple[list[str], DoubleArray, DoubleArray]:
     """Return distinct texts in order of first occurrence, with their mean returns and counts."""
     place = {text: number for number, text in enumerate(dict.fromkeys(states))}
-    which = np.array([place[state] for state in states])
-    counts = np.bincount(which).astype(np.float64)
-    return list(place), np.bincount(which, weights=returns.astype(np.float64)) / counts, counts
+    index = np.array([place[state] for state in states])
+    counts = np.bincount(index).astype(np.float64)
+    return list(place), np.bincount(index, weights=returns.astype(np.float64)) / counts, counts

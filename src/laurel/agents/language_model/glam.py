@@ -146,10 +146,12 @@ class LikelihoodPolicy(LanguageModelPolicy):
             inputs = {"attention_mask": mask, "position_ids": padded(depths)}
         hidden = self._hidden(padded([row.tokens for row in rows]), **inputs)  # nothing attends to padding
         wanted = {(i, read.place): None for i, row in enumerate(rows) for read in row.reads}
-        at = {place: number for number, place in enumerate(wanted)}
+        numbers = {place: number for number, place in enumerate(wanted)}
         of_row, places = torch.tensor(list(wanted)).T.to(self.device)
         logs = self._causal.get_output_embeddings()(hidden[of_row, places]).float().log_softmax(dim=-1)
-        reads = [(at[i, read.place], read.token, i, read.prompt) for i, row in enumerate(rows) for read in row.reads]
+        reads = [
+            (numbers[i, read.place], read.token, i, read.prompt) for i, row in enumerate(rows) for read in row.reads
+        ]
         number, token, prompt_index, action = torch.tensor(reads).T.to(self.device)
         sums = torch.zeros(len(rows), self.n_actions, device=self.device)
         sums = sums.index_put((prompt_index, action), logs[number, token], accumulate=True)

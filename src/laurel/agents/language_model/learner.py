@@ -94,21 +94,23 @@ class LanguageModelLearner(Learner):
     def collect(self, envs: VectorEnv, observation: Array, rollout: Proposals) -> Array:
         sampled, self.sampled = self.sampled, ()
         parts = []
-        for number, (part, its, rng) in enumerate(self._shards(envs, observation, rollout)):
+        for number, (part, vector, rng) in enumerate(self._shards(envs, observation, rollout)):
             if sampled:
-                self._take(its, part, sampled[number])
+                self._take(vector, part, sampled[number])
             else:
-                self._sample(its, part, rng)
+                self._sample(vector, part, rng)
             parts.append(part.written)
-        rollout.written = [[one for written in of_step for one in written] for of_step in zip(*parts, strict=True)]
+        rollout.written = [
+            [proposal for written in of_step for proposal in written] for of_step in zip(*parts, strict=True)
+        ]
         rollout.reward[:] = rollout.extrinsic
         return rollout.observation[-1].copy()
 
     def sample(self, envs: VectorEnv, observation: Array, rollout: Proposals, shard: int) -> SampledShard:
         """Sample a shard of the next rollout as `collect` would, and nothing else."""
-        part, its, rng = self._shards(envs, observation, rollout)[shard]
-        self._sample(its, part, rng)
-        return SampledShard(part.action, part.written, its.backend)
+        part, vector, rng = self._shards(envs, observation, rollout)[shard]
+        self._sample(vector, part, rng)
+        return SampledShard(part.action, part.written, vector.backend)
 
     def _shards(
         self, envs: VectorEnv, observation: Array, rollout: Proposals
@@ -123,8 +125,8 @@ class LanguageModelLearner(Learner):
             return [(rollout.columns(slice(None)), envs, self.rng)]
         seeds = self.rng.integers(2**63, size=len(envs.members)).tolist()
         return [
-            (rollout.columns(rows), its, np.random.default_rng(seed))
-            for (rows, its), seed in zip(envs.rows(), seeds, strict=True)
+            (rollout.columns(rows), vector, np.random.default_rng(seed))
+            for (rows, vector), seed in zip(envs.rows(), seeds, strict=True)
         ]
 
     def _sample(self, envs: VectorEnv, part: Proposals, rng: np.random.Generator) -> None:
@@ -138,8 +140,8 @@ class LanguageModelLearner(Learner):
             action = np.zeros(envs.n_envs, dtype=np.int64)
             action[asked] = actions_of(proposals, self.policy.lists, rng)
             written: list[Proposal | None] = [None] * envs.n_envs
-            for place, one in zip(asked.tolist(), proposals, strict=True):
-                written[place] = one
+            for place, proposal in zip(asked.tolist(), proposals, strict=True):
+                written[place] = proposal
             part.written.append(written)
             part.record(t, action, envs.step(action))
 
@@ -155,7 +157,7 @@ class LanguageModelLearner(Learner):
                 f"{envs.n_envs} of {envs.backend}. Use the same packages in all tasks."
             )
         for t, (action, written) in enumerate(zip(sampled.action, sampled.written, strict=True)):
-            if [one is None for one in written] != envs.ended.tolist():
+            if [proposal is None for proposal in written] != envs.ended.tolist():
                 raise DataError("Episodes end at other steps than when proposals were sampled. Use the same packages.")
             part.record(t, action.astype(np.int64), envs.step(action.astype(np.int64)))
         part.written.extend(sampled.written)
@@ -179,17 +181,17 @@ class LanguageModelLearner(Learner):
                 infinite.
         """
         rows = [
-            (t, n, one)
+            (t, n, proposal)
             for t, of_step in enumerate(rollout.written)
-            for n, one in enumerate(of_step)
-            if one is not None and rollout.valid[t, n]
+            for n, proposal in enumerate(of_step)
+            if proposal is not None and rollout.valid[t, n]
         ]
         if not rows:
             return {}
         imitating = self._imitating
         self.round += 1
         value, returns, error = self._valued(rollout, fit=imitating or self.params.refresh_critic)
-        unread = sum(one.moves is None for _, _, one in rows)
+        unread = sum(proposal.moves is None for _, _, proposal in rows)
         # the answers of a random round are not the model's
         figures = self._calibrated(rollout) if imitating else self._written(rows, unread)
         if unread > self.params.max_unread * len(rows):
@@ -204,7 +206,8 @@ class LanguageModelLearner(Learner):
         margin = self.params.margin * spread
         lowest = min(scores[t, n] for t, n, _ in rows)
         scored = [
-            Scored(one.turns, float(scores[t, n]) if one.moves is not None else pairs.UNREAD) for t, n, one in rows
+            Scored(proposal.turns, float(scores[t, n]) if proposal.moves is not None else pairs.UNREAD)
+            for t, n, proposal in rows
         ]
         if self.params.keep_best:
             self.best.add(scored)
@@ -226,11 +229,11 @@ class LanguageModelLearner(Learner):
     @staticmethod
     def _written(rows: Sequence[tuple[int, int, Proposal]], unread: int) -> dict[str, float]:
         """Return figures of the answers that the model wrote."""
-        proposals = [one for _, _, one in rows]
+        proposals = [proposal for _, _, proposal in rows]
         return {
             "parse_rate": 1 - unread / len(proposals),
             "tokens": float(np.mean([proposal.tokens for proposal in proposals])),
-            "entropy": -float(np.mean([one.log_prob for one in proposals])),
+            "entropy": -float(np.mean([proposal.log_prob for proposal in proposals])),
         }
 
     def _imitated(self, scored: Sequence[Scored]) -> list[tuple[str, str]]:
@@ -239,12 +242,12 @@ class LanguageModelLearner(Learner):
         if params.keep_best:
             rows = [(prompt, answer) for prompt, (answer, _) in self.best.known.items()]
             return [rows[i] for i in self.rng.permutation(len(rows))[: params.imitation_examples].tolist()]
-        scores = np.array([one.score for one in scored])
+        scores = np.array([proposal.score for proposal in scored])
         order = self.rng.permutation(len(scores))
         if params.imitation_share < 1:
             order = order[np.argsort(-scores[order], kind="stable")]
-        some = order[: min(params.imitation_examples, math.ceil(params.imitation_share * len(scores)))]
-        return [tuple(turn) for i in some.tolist() for turn in scored[i].turns]
+        indices = order[: min(params.imitation_examples, math.ceil(params.imitation_share * len(scores)))]
+        return [tuple(turn) for i in indices.tolist() for turn in scored[i].turns]
 
     def _valued(self, rollout: Proposals, *, fit: bool) -> tuple[FloatArray, FloatArray, float]:
         """Return values (T + 1, N), returns (T, N), and the critic's mean squared error on them."""
@@ -319,13 +322,13 @@ class LanguageModelLearner(Learner):
 
     def _stalled(self) -> TrainingError:
         margin = self.params.margin
-        by, or_less = "", ""
+        threshold, or_less = "", ""
         if margin:
-            by = f" by more than agent.language_model.margin ({margin:g} standard deviations of scores)"
+            threshold = f" by more than agent.language_model.margin ({margin:g} standard deviations of scores)"
             or_less = "margin or "
         return TrainingError(
             f"Round {self.round}: in the last {self._idle} rounds no proposal was better than another for the same "
-            f"state{by}, and the model does no better than random moves did. Set imitation_share to 1, raise "
+            f"state{threshold}, and the model does no better than random moves did. Set imitation_share to 1, raise "
             f"temperature, n_steps or n_envs, or lower {or_less}proposals."
         )
 
@@ -343,7 +346,10 @@ class LanguageModelLearner(Learner):
         )
 
     def state(self) -> dict[str, Tensor]:
-        memory = [[[list(map(list, one.turns)), one.score] for one in some] for some in self.memory.state()]
+        memory = [
+            [[list(map(list, proposal.turns)), proposal.score] for proposal in proposals]
+            for proposals in self.memory.state()
+        ]
         text = json.dumps({"rounds": memory, "best": self.best.known}).encode()
         calibration = self.calibration._asdict() if self.calibration else {}
         return {
@@ -360,7 +366,10 @@ class LanguageModelLearner(Learner):
         self._idle, self._random = int(idle), (random[0], random[1])
         kept = json.loads(state["memory"].numpy().tobytes())
         self.memory.restore(
-            [[Scored(tuple(Turn(*turn) for turn in turns), score) for turns, score in some] for some in kept["rounds"]]
+            [
+                [Scored(tuple(Turn(*turn) for turn in turns), score) for turns, score in proposals]
+                for proposals in kept["rounds"]
+            ]
         )
         self.best.known = {prompt: (answer, score) for prompt, (answer, score) in kept["best"].items()}
         self.critic.restore(_with_prefix(state, "critic."))

@@ -30,7 +30,9 @@ def below_all(proposals: Sequence[Scored], lowest: float, margin: float) -> list
         lowest: an upper bound of that score.
         margin: by more than which it is below.
     """
-    lowest_score = min([np.float32(lowest), *(np.float32(one.score) for one in proposals if one.score > UNREAD)])
+    lowest_score = min(
+        [np.float32(lowest), *(np.float32(proposal.score) for proposal in proposals if proposal.score > UNREAD)]
+    )
     worst = float(lowest_score - 2 * margin - 1)
     return [proposal if proposal.score > UNREAD else proposal._replace(score=worst) for proposal in proposals]
 
@@ -77,7 +79,7 @@ class RecentMemory:
 
     def add(self, proposals: Sequence[Scored]) -> list[Scored]:
         self._kept = [*self._kept, list(proposals)][-self._rounds :]
-        recent = [one for some in self._kept for one in some]
+        recent = [proposal for batch in self._kept for proposal in batch]
         self._kept = self._kept[-(self._rounds - 1) :]
         return recent
 
@@ -85,7 +87,7 @@ class RecentMemory:
         return self._kept
 
     def restore(self, state: Sequence[Sequence[Scored]]) -> None:
-        self._kept = [list(some) for some in state]
+        self._kept = [list(batch) for batch in state]
 
 
 class BestAnswers:
@@ -107,8 +109,8 @@ class BestAnswers:
         joined = []
         for prompt, answers, scores in groups:
             best, score = self.known.get(prompt, (answers[0], UNREAD))
-            more = best not in answers
-            joined.append(Group(prompt, (*answers, *[best] * more), (*scores, *[score] * more)))
+            missing = best not in answers
+            joined.append(Group(prompt, (*answers, *[best] * missing), (*scores, *[score] * missing)))
         return joined
 
 
@@ -134,11 +136,11 @@ def grouped(proposals: Iterable[Scored], size: int, rng: np.random.Generator) ->
     for prompt, answers in met.items():
         order = rng.permutation(len(answers)).tolist()
         for start in range(0, len(order), size):
-            some = [answers[i] for i in order[start : start + size]]
-            if len(some) < 2:
+            group = [answers[i] for i in order[start : start + size]]
+            if len(group) < 2:
                 skipped.alone += len(answers) == 1  # the last of several groups may be one answer, too
             else:
-                groups.append(Group(prompt, tuple(answer for answer, _ in some), tuple(score for _, score in some)))
+                groups.append(Group(prompt, tuple(answer for answer, _ in group), tuple(score for _, score in group)))
     return groups, skipped
 
 
@@ -154,13 +156,13 @@ def pairs_of(
         places = [(order[0], worst)]
         if pairing == "all":
             places = [(better, worse) for place, better in enumerate(order) for worse in order[place + 1 :]]
-        own = [
+        group_pairs = [
             Pair(group.prompt, str(group.answers[better]), str(group.answers[worse]))
             for better, worse in places
             if group.scores[better] - group.scores[worse] > margin and group.answers[better] != group.answers[worse]
         ]
-        skipped.alike += not own
-        pairs += own
+        skipped.alike += not group_pairs
+        pairs += group_pairs
     return pairs
 
 

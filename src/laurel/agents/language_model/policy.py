@@ -128,8 +128,8 @@ class LanguageModelActor(Actor):
         self._answers = self._unread = self._tokens = 0
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
-        which = np.flatnonzero(view.acting).tolist()
-        states, adapter = [view.text[i] for i in which], view.adapter
+        acting = np.flatnonzero(view.acting).tolist()
+        states, adapter = [view.text[i] for i in acting], view.adapter
         if self._greedy:  # equal states have equal answers
             new = [state for state in dict.fromkeys(states) if state not in self._known]
             written = self._policy.propose(adapter, new, rng, greedy=True) if new else []
@@ -139,12 +139,12 @@ class LanguageModelActor(Actor):
             proposals = written = self._policy.propose(adapter, states, rng) if states else []
         self._met.update(states)
         self._answers += len(written)
-        self._unread += sum(one.moves is None for one in written)
-        self._tokens += sum(one.tokens for one in written)
+        self._unread += sum(proposal.moves is None for proposal in written)
+        self._tokens += sum(proposal.tokens for proposal in written)
         made: list[Proposal | None] = [None] * len(view)
-        for i, one in zip(which, proposals, strict=True):
-            made[i] = one
-        logs = np.array([np.nan if one is None else one.log_prob for one in made], dtype=np.float32)
+        for i, proposal in zip(acting, proposals, strict=True):
+            made[i] = proposal
+        logs = np.array([np.nan if proposal is None else proposal.log_prob for proposal in made], dtype=np.float32)
         return Acted(actions_of(made, self._policy.lists, rng), logs)
 
     @property
@@ -163,9 +163,9 @@ class LanguageModelActor(Actor):
 def actions_of(proposals: Sequence[Proposal | None], lists: Sequences, rng: np.random.Generator) -> Array:
     """Return the actions (N,) that proposals name; a random one without a proposal, or where it cannot be read."""
     action = lists.draw(len(proposals), rng)
-    for i, one in enumerate(proposals):
-        if one is not None and one.moves is not None:
-            action[i] = lists.number(one.moves)
+    for i, proposal in enumerate(proposals):
+        if proposal is not None and proposal.moves is not None:
+            action[i] = lists.number(proposal.moves)
     return action
 
 

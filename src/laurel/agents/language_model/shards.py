@@ -38,17 +38,17 @@ class SampledShard:
         prompts: dict[str, int] = {}
         rows = [
             None
-            if one is None
+            if proposal is None
             else {
-                "turns": [[prompts.setdefault(turn.prompt, len(prompts)), turn.answer] for turn in one.turns],
-                "moves": one.moves,
-                "tokens": one.tokens,
+                "turns": [[prompts.setdefault(turn.prompt, len(prompts)), turn.answer] for turn in proposal.turns],
+                "moves": proposal.moves,
+                "tokens": proposal.tokens,
             }
             for of_step in self.written
-            for one in of_step
+            for proposal in of_step
         ]
-        flat = [one for of_step in self.written for one in of_step]
-        logs = np.array([np.nan if one is None else one.log_prob for one in flat], dtype=np.float64)
+        flat = [proposal for of_step in self.written for proposal in of_step]
+        logs = np.array([np.nan if proposal is None else proposal.log_prob for proposal in flat], dtype=np.float64)
         arrays = {"action": np.ascontiguousarray(self.action), "log_prob": logs.reshape(self.action.shape)}
         (folder / ARRAYS).write_bytes(save(arrays))
         write_json(folder / WRITTEN, {"backend": self.backend, "prompts": list(prompts), "proposals": rows})
