@@ -50,8 +50,8 @@ def hardly_tried(space: gym.Space[Any]) -> str | None:
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     tried = (high.clip(-REACH, REACH) - low.clip(-REACH, REACH)) < LEAST_TRIED * (high - low)
     for i in np.flatnonzero(tried & np.isfinite(high - low)).tolist():
-        which = f" (number {i + 1} of {len(low)})" if len(low) > 1 else ""
-        return f"from {low[i]:g} to {high[i]:g}{which}"
+        suffix = f" (number {i + 1} of {len(low)})" if len(low) > 1 else ""
+        return f"from {low[i]:g} to {high[i]:g}{suffix}"
     return None
 
 

@@ -224,4 +224,4 @@ class Rule(Actor):
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
         shown: tuple[Any, ...] = view.text if self._of == "text" else view.observation
-        return Acted(np.array([self._rule(one) for one in shown]))
+        return Acted(np.array([self._rule(item) for item in shown]))

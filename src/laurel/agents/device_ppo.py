@@ -64,21 +64,21 @@ class DevicePPO(PPOGroup):
 
     def __init__(self, learners: Sequence[StackedPPO], envs: Sequence[TensorVector], observed: Sequence[bool]) -> None:
         super().__init__(learners, torch)
-        self.envs = TensorEnv.stacked([its.rows for its in envs])
+        self.envs = TensorEnv.stacked([env.rows for env in envs])
         self._watched: list[int] = np.flatnonzero(observed).tolist()
         self._observed = self.stack.put(np.array(self._watched, dtype=np.int64))
         self._keys = self.stack.put(np.zeros((len(learners), 2), dtype=np.int64))
         shape = (self.params.n_steps, len(learners), self.envs.n_envs)
-        there = self.stack.device
+        device = self.stack.device
         self._steps = Steps(
             observation=self.envs.observation.new_zeros((shape[0] + 1, *shape[1:], self.envs.observation.shape[1])),
-            output=torch.zeros((*shape[:2], self.stack.n_actions, shape[2]), device=there),
-            value=torch.zeros((shape[0] + 1, *shape[1:]), device=there),
-            action=torch.zeros(shape, dtype=torch.int64, device=there),
-            extrinsic=torch.zeros(shape, device=there),
-            terminated=torch.zeros(shape, dtype=torch.bool, device=there),
-            truncated=torch.zeros(shape, dtype=torch.bool, device=there),
-            valid=torch.zeros(shape, dtype=torch.bool, device=there),
+            output=torch.zeros((*shape[:2], self.stack.n_actions, shape[2]), device=device),
+            value=torch.zeros((shape[0] + 1, *shape[1:]), device=device),
+            action=torch.zeros(shape, dtype=torch.int64, device=device),
+            extrinsic=torch.zeros(shape, device=device),
+            terminated=torch.zeros(shape, dtype=torch.bool, device=device),
+            truncated=torch.zeros(shape, dtype=torch.bool, device=device),
+            valid=torch.zeros(shape, dtype=torch.bool, device=device),
         )
 
     # -- acting -------------------------------------------------------------------------------------------------
@@ -115,15 +115,15 @@ class DevicePPO(PPOGroup):
     def _step(self, action_of: Callable[[int], Tensor]) -> None:
         """Take T steps; `action_of(t)` returns the actions (S, N), called once the observations at t are there."""
         steps, envs = self._steps, self.envs
-        each = steps.action.shape[1:]
+        shape = steps.action.shape[1:]
         drawn = envs.draw(self.params.n_steps)
-        steps.observation[0] = envs.observation.view(*each, -1)
+        steps.observation[0] = envs.observation.view(*shape, -1)
         for t in range(self.params.n_steps):
             steps.action[t] = action_of(t)
             step = envs.step(steps.action[t].view(-1), drawn[t])
-            steps.observation[t + 1] = step.observation.view(*each, -1)
-            steps.extrinsic[t], steps.valid[t] = step.reward.view(each), step.valid.view(each)
-            steps.terminated[t], steps.truncated[t] = step.terminated.view(each), step.truncated.view(each)
+            steps.observation[t + 1] = step.observation.view(*shape, -1)
+            steps.extrinsic[t], steps.valid[t] = step.reward.view(shape), step.valid.view(shape)
+            steps.terminated[t], steps.truncated[t] = step.terminated.view(shape), step.truncated.view(shape)
 
     def _forward(self, t: int) -> None:
         """Compute actors and critics for the observations at t; after the last step, only the critics."""
@@ -177,11 +177,11 @@ class DevicePPO(PPOGroup):
         observation = steps.observation[:-1].flatten(0, 2)
         counts = valid.sum((0, 2))
         n_batches = minibatches(p, n_rows)
-        each, more = counts // n_batches, counts % n_batches  # as np.array_split divides
+        quotient, remainder = counts // n_batches, counts % n_batches  # as np.array_split divides
         place = torch.arange(update.features.shape[1], device=self.stack.device)
         for order in self._orders():
             for batch in range(n_batches):
-                start, size = each * batch + more.clamp(max=batch), (each + (batch < more))[:, None]
+                start, size = quotient * batch + remainder.clamp(max=batch), (quotient + (batch < remainder))[:, None]
                 rows = order.gather(1, (start[:, None] + place).clamp(max=n_rows - 1))
                 weight = (place < size) / size.clamp(min=1)
                 update.work.forward(self.envs.features(observation[rows]))
@@ -254,12 +254,12 @@ def _explained(advantage: Tensor, returns: Tensor, valid: Tensor) -> Tensor:
 
 def _copied(parts: Sequence[Tensor]) -> list[Array]:
     """Copy tensors to the host in one transfer, as the bytes of a single tensor."""
-    together = host(torch.cat([part.contiguous().flatten().view(torch.uint8) for part in parts]))
+    flat = host(torch.cat([part.contiguous().flatten().view(torch.uint8) for part in parts]))
     copies: list[Array] = []
     start = 0
     for part in parts:
         size = part.numel() * part.element_size()
         kind = np.uint8 if part.dtype == torch.uint8 else np.float32
-        copies.append(together[start : start + size].view(kind).reshape(part.shape))
+        copies.append(flat[start : start + size].view(kind).reshape(part.shape))
         start += size
     return copies

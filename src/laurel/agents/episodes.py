@@ -52,9 +52,9 @@ class Episodes:
         """Add the next rollout."""
         returns: list[DoubleArray] = []
         lengths, last, places = [], [], []
-        paid, over, start = rollout.extrinsic * rollout.valid, rollout.terminated | rollout.truncated, 0
-        for t in sorted({*np.flatnonzero(over.any(axis=1)).tolist(), len(paid) - 1}):  # steps up to an end are one sum
-            steps, ended = slice(start, t + 1), over[t]
+        paid, done, start = rollout.extrinsic * rollout.valid, rollout.terminated | rollout.truncated, 0
+        for t in sorted({*np.flatnonzero(done.any(axis=1)).tolist(), len(paid) - 1}):  # steps up to an end are one sum
+            steps, ended = slice(start, t + 1), done[t]
             self._returns = np.add.reduce(np.concatenate([self._returns[None], paid[steps]]))
             self._lengths += rollout.valid[steps].sum(axis=0)
             if ended.any():

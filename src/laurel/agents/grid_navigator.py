@@ -90,12 +90,12 @@ class Navigator:
             return self._step(self._path(lambda place: self.cells[place][:2] == thing))
         if self.cells.get(self._front, (0, 0, 0))[:2] == thing:
             return action
-        beside = {place for place, cell in self.cells.items() if cell[:2] == thing}
-        path = self._path(lambda place: any(neighbour in beside for neighbour in _around(place)))
+        places = {place for place, cell in self.cells.items() if cell[:2] == thing}
+        path = self._path(lambda place: any(neighbour in places for neighbour in _around(place)))
         if path is None:
             return None
         if len(path) == 1:
-            target = next(neighbour for neighbour in _around(self.place) if neighbour in beside)
+            target = next(neighbour for neighbour in _around(self.place) if neighbour in places)
             return self._turn_to(target)
         return self._step(path)
 

@@ -69,14 +69,14 @@ class GroupLearner(AdamLearner, Collecting):
         if params.max_kl is not None and kl > params.max_kl:
             return {"reference_kl": kl}
         groups = [group for t in written for group in self._groups(rollout, t)]
-        how = Tuning(
+        tuning = Tuning(
             batch_size=params.batch_size,
             beta=params.beta,
             max_grad_norm=params.max_grad_norm,
             temperature=params.temperature,
         )
         local = self.policy.sampler.local
-        loss, gradient = gradient_of_groups(local, groups, params.algorithm, how, seed)
+        loss, gradient = gradient_of_groups(local, groups, params.algorithm, tuning, seed)
         for name, weight in trained(local.model):
             weight.grad = gradient[name]
         self.optimizer.step()

@@ -89,7 +89,7 @@ def hints_of(hints: Sequence[Hints], adapter: EnvAdapter, observation: Array, ac
     if not hints[0].shuffled or not hints[0].weight:
         return hints[0](adapter, observation, acting)
     parts = zip(hints, np.split(observation, len(hints)), np.split(acting, len(hints)), strict=True)
-    return np.concatenate([own(adapter, part, where) for own, part, where in parts])
+    return np.concatenate([hint(adapter, part, mask) for hint, part, mask in parts])
 
 
 def make_helper(helper: Helper, adapter: EnvAdapter, annotate: AnnotateParams | None) -> Actor:

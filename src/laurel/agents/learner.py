@@ -246,8 +246,8 @@ class LearnerGroup:
     def collect(self, envs: Sequence[VectorEnv], observations: Sequence[Array], rollouts: Sequence[Any]) -> list[Array]:
         """Fill each learner's rollout; return the observations with which the next ones begin."""
         return [
-            learner.collect(its, observation, rollout)
-            for learner, its, observation, rollout in zip(self.learners, envs, observations, rollouts, strict=True)
+            learner.collect(vector, observation, rollout)
+            for learner, vector, observation, rollout in zip(self.learners, envs, observations, rollouts, strict=True)
         ]
 
     def replay(
@@ -260,9 +260,9 @@ class LearnerGroup:
         """Take the actions (T, N) of an update again, so that environments and rollouts are as they were after it."""
         for rollout, observation in zip(rollouts, observations, strict=True):
             rollout.observation[0] = observation
-        with joined(envs) as place:
+        with joined(envs) as vector:
             for t, taken in enumerate(zip(*actions, strict=True)):
-                step = place.step(np.concatenate(taken).astype(rollouts[0].action.dtype))
+                step = vector.step(np.concatenate(taken).astype(rollouts[0].action.dtype))
                 for s, (rollout, action) in enumerate(zip(rollouts, taken, strict=True)):
                     rows = slice(s * len(action), (s + 1) * len(action))
                     rollout.record(t, action, step.rows(rows))

@@ -95,10 +95,10 @@ class RecurrentActorCritic(PolicyNetwork):
             Log-probabilities of the actions, entropies and values, each (T, B).
         """
         n_steps, n_rows = features.shape[:2]
-        seen = self.encoder(features.reshape(n_steps * n_rows, -1)).reshape(n_steps, n_rows, -1)
+        encoded = self.encoder(features.reshape(n_steps * n_rows, -1)).reshape(n_steps, n_rows, -1)
         memories = []
         for t in range(n_steps):
-            memory = self.core(seen[t], memory * (1 - begins[t])[:, None])
+            memory = self.core(encoded[t], memory * (1 - begins[t])[:, None])
             memories.append(memory)
         flat = action.reshape(n_steps * n_rows, *action.shape[2:])
         return tuple(part.reshape(n_steps, n_rows) for part in self.heads(torch.cat(memories), flat))

@@ -104,8 +104,8 @@ class RecurrentPPO(AdamLearner):
                 log_prob, entropy, value = self.policy(
                     features[:, rows], action[:, rows], memory[rows], begins[:, rows]
                 )
-                theirs = (log_prob, entropy, value, old_log_prob[:, rows], advantages[:, rows], returns[:, rows])
-                loss, figures = clipped_loss(p, *(part[kept] for part in theirs))
+                columns = (log_prob, entropy, value, old_log_prob[:, rows], advantages[:, rows], returns[:, rows])
+                loss, figures = clipped_loss(p, *(part[kept] for part in columns))
                 self.descend(loss)
                 sums += figures
                 n_updates += 1

@@ -131,16 +131,16 @@ class Replay:
             set_priorities: False if the priorities of these steps were already restored from a checkpoint.
         """
         n_steps = len(rollout.valid)
-        at = (self.head + np.arange(n_steps)) % self.rows
+        index = (self.head + np.arange(n_steps)) % self.rows
         for name in ("action", "reward", "terminated", "truncated", "valid"):
-            getattr(self, name)[at] = getattr(rollout, name)
-        self.observation[at] = rollout.observation[:-1]
-        self.head = int(at[-1] + 1) % self.rows
+            getattr(self, name)[index] = getattr(rollout, name)
+        self.observation[index] = rollout.observation[:-1]
+        self.head = int(index[-1] + 1) % self.rows
         self.observation[self.head] = rollout.observation[-1]
         self.valid[self.head] = False
         self.filled = min(self.filled + n_steps, self.rows - 1)
         if self.tree is not None and set_priorities:
-            rows = np.append(at, self.head)
+            rows = np.append(index, self.head)
             places = (rows[:, None] * self.n_envs + np.arange(self.n_envs)).reshape(-1)
             self.tree.set(places, np.where(self.valid[rows].reshape(-1), self.highest, 0.0))
 
@@ -197,9 +197,9 @@ class Replay:
         last = row
         for k in range(steps):
             going = going & (k < known)
-            at = (row + k) % self.rows
-            total += np.where(going, discount * self.reward[at, env], 0)
-            discount = np.where(going, discount * np.float32(gamma) * ~self.terminated[at, env], discount)
-            last = np.where(going, (at + 1) % self.rows, last)
-            going &= ~(self.terminated[at, env] | self.truncated[at, env])
+            index = (row + k) % self.rows
+            total += np.where(going, discount * self.reward[index, env], 0)
+            discount = np.where(going, discount * np.float32(gamma) * ~self.terminated[index, env], discount)
+            last = np.where(going, (index + 1) % self.rows, last)
+            going &= ~(self.terminated[index, env] | self.truncated[index, env])
         return total, self.observation[last, env], discount

@@ -104,11 +104,11 @@ class Pass:
     def forward(self, features: Any) -> None:
         """Compute `output` and `value`, for the bodies of this pass, from features (S, B, F)."""
         xp, self._features = self.stack.arrays, features
-        below = features[:, None]
-        for i, here in enumerate(self.hidden):
-            xp.matmul(below, self.weights[2 * i][:, self.bodies], out=here)
-            here += self.weights[2 * i + 1][:, self.bodies]
-            below = xp.tanh(here, out=here)
+        inputs = features[:, None]
+        for i, layer in enumerate(self.hidden):
+            xp.matmul(inputs, self.weights[2 * i][:, self.bodies], out=layer)
+            layer += self.weights[2 * i + 1][:, self.bodies]
+            inputs = xp.tanh(layer, out=layer)
         actor_weight, actor_bias, critic_weight, critic_bias = self.weights[2 * len(self.hidden) :][:4]
         if self.bodies.start == 0:
             xp.matmul(actor_weight, self._top(ACTOR).swapaxes(-1, -2), out=self.output)
@@ -126,7 +126,7 @@ class Pass:
             gradient: `split` of an array like the weights; the part of log_std is not written.
         """
         xp, last = self.stack.arrays, 2 * len(self.hidden)
-        self._delta = self._delta or [xp.zeros_like(here) for here in self.hidden]
+        self._delta = self._delta or [xp.zeros_like(layer) for layer in self.hidden]
         for i, (body, delta) in enumerate(((ACTOR, d_output), (CRITIC, d_value))):
             xp.matmul(delta, self._top(body), out=gradient[last + 2 * i])
             xp.matmul(delta, self._ones[:, 0].swapaxes(-1, -2), out=gradient[last + 2 * i + 1])
@@ -134,12 +134,12 @@ class Pass:
                 product = xp.multiply if delta.shape[1] == 1 else xp.matmul  # matmul is slow for a column by a row
                 product(delta.swapaxes(-1, -2), self.weights[last + 2 * i], out=self._delta[-1][:, i])
         for i in reversed(range(len(self.hidden))):
-            here, delta = self.hidden[i], self._delta[i]
-            xp.multiply(here, here, out=here)  # in place: the buffer is not needed again
-            xp.subtract(1, here, out=here) if xp is np else here.neg_().add_(1)
-            delta *= here
-            below = self.hidden[i - 1] if i else self._features[:, None]
-            xp.matmul(below.swapaxes(-1, -2), delta, out=gradient[2 * i])
+            layer, delta = self.hidden[i], self._delta[i]
+            xp.multiply(layer, layer, out=layer)  # in place: the buffer is not needed again
+            xp.subtract(1, layer, out=layer) if xp is np else layer.neg_().add_(1)
+            delta *= layer
+            inputs = self.hidden[i - 1] if i else self._features[:, None]
+            xp.matmul(inputs.swapaxes(-1, -2), delta, out=gradient[2 * i])
             xp.matmul(self._ones, delta, out=gradient[2 * i + 1])
             if i:
                 xp.matmul(delta, self.weights[2 * i].swapaxes(-1, -2), out=self._delta[i - 1])
@@ -158,8 +158,8 @@ def host(array: Any) -> Array:
 def _layout(policy: ActorCritic) -> list[tuple[str, tuple[int, ...]]]:
     """Return the parts of a row of weights and their shapes; both bodies of a hidden layer lie side by side."""
     parts: list[tuple[str, tuple[int, ...]]] = []
-    for i, (below, here) in enumerate(pairwise((policy.n_features, *policy.hidden))):
-        parts += [(f"hidden.{i}.weight", (2, below, here)), (f"hidden.{i}.bias", (2, 1, here))]
+    for i, (n_in, n_out) in enumerate(pairwise((policy.n_features, *policy.hidden))):
+        parts += [(f"hidden.{i}.weight", (2, n_in, n_out)), (f"hidden.{i}.bias", (2, 1, n_out))]
     top = (policy.n_features, *policy.hidden)[-1]
     parts += [("actor.weight", (policy.n_actions, top)), ("actor.bias", (policy.n_actions, 1))]
     parts += [("critic.weight", (1, top)), ("critic.bias", (1, 1))]

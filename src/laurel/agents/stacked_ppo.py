@@ -47,10 +47,10 @@ class StackedPPO(PPO):
     def __deepcopy__(self, memo: dict[int, Any]) -> StackedPPO:
         """Copy only the learner; copied tensors would be views of the old group's rows."""
         arrays = self._group().stack.arrays
-        other = StackedPPO(copy.deepcopy(self.policy, memo), self.params, copy.deepcopy(self.rng, memo), arrays)
-        other.learning_rate, other.hints = self.learning_rate, self.hints
-        other.restore(self.state())
-        return other
+        clone = StackedPPO(copy.deepcopy(self.policy, memo), self.params, copy.deepcopy(self.rng, memo), arrays)
+        clone.learning_rate, clone.hints = self.learning_rate, self.hints
+        clone.restore(self.state())
+        return clone
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: OnPolicyRollout) -> Array:
         return self._group().collect([envs], [observation], [rollout])[0]
@@ -129,20 +129,20 @@ class PPOGroup(LearnerGroup):
         outputs = np.zeros((n_steps, n, self.stack.n_actions, n_envs), dtype=np.float32)
         noise = np.stack([self._noise(learner.rng, n_steps, n_envs) for learner in self.learners], axis=1)
         work = self.pass_of(slice(0, n), n_envs, ACTOR)
-        with joined(envs) as place:
-            joint = self.learners[0].rollout(place)  # columns of all agents
+        with joined(envs) as vector:
+            joint = self.learners[0].rollout(vector)  # columns of all agents
             joint.observation[0] = np.concatenate(observations)
             ended = np.concatenate([env.ended for env in envs])
             for t in range(n_steps):
-                joint.features[t] = place.adapter.features(joint.observation[t])
+                joint.features[t] = vector.adapter.features(joint.observation[t])
                 work.forward(self.stack.put(joint.features[t].reshape(n, n_envs, -1)))
                 outputs[t] = host(work.output)
                 if joint.hints is not None:
-                    self._hint(place.adapter, joint, t, outputs[t], ~ended)
+                    self._hint(vector.adapter, joint, t, outputs[t], ~ended)
                 action = self._draw(outputs[t], noise[t]).reshape(n * n_envs, *joint.action.shape[2:])
-                joint.record(t, action, place.step(action))
+                joint.record(t, action, vector.step(action))
                 ended = joint.terminated[t] | joint.truncated[t]
-        joint.features[-1] = place.adapter.features(joint.observation[-1])
+        joint.features[-1] = vector.adapter.features(joint.observation[-1])
         joint.reward[:] = joint.extrinsic
         joint.value[:] = self._values(joint.features.reshape(n_steps + 1, n, n_envs, -1))
         joint.log_prob[:] = self._log_probs(outputs, joint.action.reshape(n_steps, n, n_envs, -1))
@@ -188,10 +188,10 @@ class PPOGroup(LearnerGroup):
         n_steps, n, n_envs, _ = features.shape
         values = np.zeros((n_steps, n, n_envs), dtype=np.float32)
         rows = n_steps * n_envs
-        for some in self._at_once(n, 4 * rows * sum(self.stack.hidden)):
-            critics = self.pass_of(some, rows, CRITIC)
-            critics.forward(self.stack.put(features[:, some].swapaxes(0, 1).reshape(-1, rows, features.shape[-1])))
-            values[:, some] = host(critics.value).reshape(-1, n_steps, n_envs).swapaxes(0, 1)
+        for chunk in self._at_once(n, 4 * rows * sum(self.stack.hidden)):
+            critics = self.pass_of(chunk, rows, CRITIC)
+            critics.forward(self.stack.put(features[:, chunk].swapaxes(0, 1).reshape(-1, rows, features.shape[-1])))
+            values[:, chunk] = host(critics.value).reshape(-1, n_steps, n_envs).swapaxes(0, 1)
         return values.reshape(n_steps, -1)
 
     def _log_probs(self, output: Array, action: Array) -> Array:
@@ -212,13 +212,13 @@ class PPOGroup(LearnerGroup):
         losses: list[dict[str, float]] = []
         with torch.no_grad(), np.errstate(all="ignore"):  # where an agent diverges, its losses are NaN or infinite
             # activations and their gradients, of both bodies
-            for some in self._at_once(len(rollouts), 16 * size * sum(self.stack.hidden)):
-                losses += self._learn(some, rollouts[some])
+            for chunk in self._at_once(len(rollouts), 16 * size * sum(self.stack.hidden)):
+                losses += self._learn(chunk, rollouts[chunk])
         return losses
 
-    def _at_once(self, n: int, taken: int) -> list[slice]:
-        """Split n agents, each of which needs `taken` bytes, into parts that are updated together."""
-        size = max(1, CACHED_BYTES // max(taken, 1)) if self.stack.arrays is np else n
+    def _at_once(self, n: int, n_bytes: int) -> list[slice]:
+        """Split n agents, each of which needs `n_bytes`, into parts that are updated together."""
+        size = max(1, CACHED_BYTES // max(n_bytes, 1)) if self.stack.arrays is np else n
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
     def _learn(self, policies: slice, rollouts: Sequence[OnPolicyRollout]) -> list[dict[str, float]]:
@@ -245,12 +245,14 @@ class PPOGroup(LearnerGroup):
             columns.append(np.stack(hints, axis=1).reshape(-1, n * total))
         facts = stack.put(np.concatenate(columns))
         features = [stack.put(rollout.features.reshape(-1, stack.n_features)) for rollout in rollouts]
-        rows = [np.flatnonzero(some) for some in valid]
+        rows = [np.flatnonzero(mask) for mask in valid]
         n_batches = minibatches(p, total)
         size = -(-total // n_batches)
         update = Update(self, policies, size)
         for _ in range(p.n_epochs):
-            shuffled = [some[learner.rng.permutation(len(some))] for some, learner in zip(rows, learners, strict=True)]
+            shuffled = [
+                indices[learner.rng.permutation(len(indices))] for indices, learner in zip(rows, learners, strict=True)
+            ]
             index, counts = epoch(shuffled, n_batches, size)
             for batch in range(n_batches):
                 update.step(features, facts, index[batch], counts[batch])

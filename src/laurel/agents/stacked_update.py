@@ -105,17 +105,17 @@ class Update:
         # the minimum of the unclipped and clipped surrogates (eq. 7); only the unclipped one has a gradient
         log_ratio = log_prob - old
         ratio = xp.exp(log_ratio)
-        plain, clipped = ratio * advantage, xp.clip(ratio, 1 - p.clip_range, 1 + p.clip_range) * advantage
-        surrogate = xp.minimum(plain, clipped)
+        unclipped, clipped = ratio * advantage, xp.clip(ratio, 1 - p.clip_range, 1 + p.clip_range) * advantage
+        surrogate = xp.minimum(unclipped, clipped)
         d_log_prob = (
-            (plain <= clipped) * plain * -weight
+            (unclipped <= clipped) * unclipped * -weight
         )  # ∇ρ = ρ ∇ log π; 0 where the clipped surrogate is the minimum
         error = work.value[:, 0] - returns
         d_value = (p.value_coef * error * weight)[:, None]
         if self.group.stack.continuous:
             d_output = d_log_prob[:, None] * z / deviation
-            some = (weight.sum(-1) > 0)[:, None]
-            self.parts[-1][:] = ((d_log_prob[:, None] * (z * z - 1)).sum(-1) - p.entropy_coef * some)[..., None]
+            active = (weight.sum(-1) > 0)[:, None]
+            self.parts[-1][:] = ((d_log_prob[:, None] * (z * z - 1)).sum(-1) - p.entropy_coef * active)[..., None]
         else:
             d_entropy = probability * (log_probs + entropy[:, None])
             d_output = (chosen - probability) * d_log_prob[:, None] + p.entropy_coef * weight[:, None] * d_entropy
@@ -183,12 +183,14 @@ def epoch(rows: Sequence[IntArray], n_batches: int, size: int) -> tuple[IntArray
     Agents with fewer rows than minibatches have none in the last ones.
     """
     index = np.zeros((n_batches, len(rows), size), dtype=np.int64)
-    counts = np.array([len(some) // n_batches + (np.arange(n_batches) < len(some) % n_batches) for some in rows]).T
+    counts = np.array(
+        [len(indices) // n_batches + (np.arange(n_batches) < len(indices) % n_batches) for indices in rows]
+    ).T
     starts, place = counts.cumsum(axis=0) - counts, np.arange(size)
-    for s, some in enumerate(rows):
-        if len(some):
-            own = starts[:, s, None] + np.where(place < counts[:, s, None], place, 0)
-            index[:, s] = some[own.clip(max=len(some) - 1)]
+    for s, indices in enumerate(rows):
+        if len(indices):
+            positions = starts[:, s, None] + np.where(place < counts[:, s, None], place, 0)
+            index[:, s] = indices[positions.clip(max=len(indices) - 1)]
     return index, counts
 
 

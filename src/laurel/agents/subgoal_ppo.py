@@ -79,7 +79,7 @@ class SubgoalActorCritic(ActorCritic):
         planner = make_actor("planner", adapter, f"{KEY}.options", annotate=annotate, likeliest=greedy, **self.options)
         assert isinstance(planner, Planner)
         subgoals = planner.subgoals
-        if (texts := tuple(one.text for one in subgoals.known)) != self.subgoals:
+        if (texts := tuple(subgoal.text for subgoal in subgoals.known)) != self.subgoals:
             raise EnvError(
                 f"The agent was trained on different subgoals ({' '.join(self.subgoals)}) than {adapter.env_id} has "
                 f"({' '.join(texts)}). Use it in an environment like that of its training."
@@ -133,15 +133,15 @@ class SubgoalPPO(PPO):
         self._subgoals = helper.subgoals.for_other_envs()
 
     def begin(self) -> None:
-        none, every = np.zeros(self.params.n_envs, dtype=np.bool_), np.ones(self.params.n_envs, dtype=np.bool_)
-        self._begins, self._ended = every, none
+        no_envs, all_envs = np.zeros(self.params.n_envs, dtype=np.bool_), np.ones(self.params.n_envs, dtype=np.bool_)
+        self._begins, self._ended = all_envs, no_envs
 
     def rollout(self, envs: VectorEnv) -> SubgoalRollout:
-        plain = super().rollout(envs)
+        base = super().rollout(envs)
         width = self.policy.n_features + len(self.policy.subgoals)
-        plain.features = np.zeros((*plain.value.shape, width), dtype=np.float32)
-        reached, over = np.zeros((2, *plain.reward.shape), dtype=np.bool_)
-        return SubgoalRollout(**vars(plain), reached=reached, over=over)
+        base.features = np.zeros((*base.value.shape, width), dtype=np.float32)
+        reached, over = np.zeros((2, *base.reward.shape), dtype=np.bool_)
+        return SubgoalRollout(**vars(base), reached=reached, over=over)
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: SubgoalRollout) -> Array:  # type: ignore[override]
         rollout.observation[0] = observation
@@ -171,8 +171,8 @@ class SubgoalPPO(PPO):
         reward = (rollout.reward + self.params.reward * rollout.reached).astype(np.float32)
         reached = rollout.rows(rollout.reached)
         rate = float(reached.mean()) if len(reached) else math.nan
-        alone = replace(rollout, reward=reward, terminated=rollout.terminated | rollout.over)
-        return {**super().learn(alone), "subgoals": rate}
+        subgoal_rollout = replace(rollout, reward=reward, terminated=rollout.terminated | rollout.over)
+        return {**super().learn(subgoal_rollout), "subgoals": rate}
 
     def _chosen(self, observation: Array) -> IntArray:
         """Let the planner name subgoals for observations (N, D) where the last have ended; return the places of all

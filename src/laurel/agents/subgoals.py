@@ -130,9 +130,9 @@ class Subgoals:
         """Record steps of environments with these numbers (K,); return whether they reached the subgoals (K,)."""
         events = self.adapter.encode(steps)
         reached = np.zeros(len(rows), dtype=np.bool_)
-        plain, verbs, *_ = _without_mission(events)
-        facts = zip(rows.tolist(), events.tolist(), plain.tolist(), verbs.tolist(), strict=True)
-        for place, (i, event, alone, verb) in enumerate(facts):
+        base, verbs, *_ = _without_mission(events)
+        facts = zip(rows.tolist(), events.tolist(), base.tolist(), verbs.tolist(), strict=True)
+        for place, (i, event, base_event, verb) in enumerate(facts):
             episode = self.episodes[i]
             episode.steps += 1
             episode.map.took(int(steps.action[place]))
@@ -142,7 +142,7 @@ class Subgoals:
             if verb in REPORTED:
                 report = self.adapter.describe(event)
                 named = episode.subgoal
-                reached[place] |= named is not None and named.text == self.adapter.describe(alone)
+                reached[place] |= named is not None and named.text == self.adapter.describe(base_event)
                 if episode.reports[-1:] != [report]:  # an attempt that fails repeatedly is reported once
                     episode.reports.append(report)
             if reached[place] or verb in REPORTED:
@@ -223,9 +223,9 @@ class Follower(Actor):
     def act(self, view: View, rng: np.random.Generator) -> Acted:
         rows = np.flatnonzero(self._acted & view.acting)
         if len(rows):
-            no, nothing = np.zeros(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.float32)
+            no_flags, no_reward = np.zeros(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.float32)
             taken = self._before[rows], self._action[rows]  # the episodes go on, and no event depends on the reward
-            self.subgoals.record(rows, Transitions(*taken, nothing, view.packed[rows], no, no))
+            self.subgoals.record(rows, Transitions(*taken, no_reward, view.packed[rows], no_flags, no_flags))
         self.subgoals.choose(view, rng)
         acted = self.pursue(view, rng)
         self._before, self._action, self._acted = view.packed.copy(), acted.action, view.acting.copy()
@@ -263,12 +263,12 @@ def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
     """Return the captions of a MiniGrid environment that one can try to cause, EXPLORE first."""
     by_text = {EXPLORE.text: EXPLORE}
     events = np.fromiter(adapter.events(), np.int64)
-    plain, verbs, things, colors = _without_mission(events)
-    alone_first = np.argsort(plain != events, kind="stable")  # some are only listed with the mission that they end
+    base, verbs, things, colors = _without_mission(events)
+    alone_first = np.argsort(base != events, kind="stable")  # some are only listed with the mission that they end
     for i in alone_first[np.isin(verbs[alone_first], list(USES))].tolist():
         verb = int(verbs[i])
-        about = (grid.GOAL, grid.COLORS.index("green")) if verb == grid.REACH_GOAL else (int(things[i]), int(colors[i]))
-        by_text.setdefault(text := adapter.describe(int(plain[i])), Subgoal(text, verb, about))
+        thing = (grid.GOAL, grid.COLORS.index("green")) if verb == grid.REACH_GOAL else (int(things[i]), int(colors[i]))
+        by_text.setdefault(text := adapter.describe(int(base[i])), Subgoal(text, verb, thing))
     return tuple(by_text.values())
 
 
@@ -278,17 +278,17 @@ def _without_mission(events: IntArray) -> tuple[IntArray, IntArray, IntArray, In
     A subgoal is also reached where the caption adds that the mission names the object, or ends.
     """
     _, verbs, _, things, colors, _ = np.unravel_index(events, grid.SHAPE)
-    plain = np.ravel_multi_index((0 * verbs, verbs, 0 * verbs, things, colors, 0 * verbs), grid.SHAPE)
-    return plain, verbs, things, colors
+    base = np.ravel_multi_index((0 * verbs, verbs, 0 * verbs, things, colors, 0 * verbs), grid.SHAPE)
+    return base, verbs, things, colors
 
 
-def towards(seen: Navigator, subgoal: Subgoal) -> int | None:
+def towards(navigator: Navigator, subgoal: Subgoal) -> int | None:
     """Return the next action towards a subgoal; None where the map shows no path, or nothing is left to do."""
-    if subgoal.event in (grid.UNLOCK, grid.OPEN_DOOR) and seen.door_is(subgoal.thing) == grid.OPEN:
+    if subgoal.event in (grid.UNLOCK, grid.OPEN_DOOR) and navigator.door_is(subgoal.thing) == grid.OPEN:
         return None  # nothing is left to do
-    if subgoal.event == grid.PICK_UP and seen.carried and seen.is_beside(subgoal.thing):
-        return grid.DROP if seen.can_drop else grid.LEFT  # only one object can be carried at a time
-    return seen.towards(subgoal.thing, USES[subgoal.event])
+    if subgoal.event == grid.PICK_UP and navigator.carried and navigator.is_beside(subgoal.thing):
+        return grid.DROP if navigator.can_drop else grid.LEFT  # only one object can be carried at a time
+    return navigator.towards(subgoal.thing, USES[subgoal.event])
 
 
 def situation(reports: Sequence[str], text: str) -> str:

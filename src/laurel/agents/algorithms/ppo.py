@@ -39,7 +39,7 @@ class PPOAlgorithm(Algorithm[PPOParams]):
         from laurel.agents.recurrent import RecurrentActorCritic
 
         n_features, settings = adapter.n_features, self.settings
-        plain = make_network(n_features, adapter.action_space, settings.hidden)
+        mlp = make_network(n_features, adapter.action_space, settings.hidden)
         images: tuple[Image, ...] = ()
         if settings.network != "mlp":
             images = images_in(adapter, smallest=SMALLEST if settings.network == "auto" else 1)
@@ -48,11 +48,11 @@ class PPOAlgorithm(Algorithm[PPOParams]):
                 f"agent.ppo.network is cnn, but the features of {adapter.env_id} contain no image (a uint8 array with "
                 f"two or three dimensions). Set it to auto or mlp."
             )
-        shape: dict[str, Any] = {"continuous": plain.continuous, "hidden": settings.hidden}
+        shape: dict[str, Any] = {"continuous": mlp.continuous, "hidden": settings.hidden}
         places = tuple(image.config() for image in images)
         if settings.recurrent:
-            return RecurrentActorCritic(n_features, plain.n_actions, images=places, **shape)
-        return ImageActorCritic(n_features, plain.n_actions, images=places, **shape) if images else plain
+            return RecurrentActorCritic(n_features, mlp.n_actions, images=places, **shape)
+        return ImageActorCritic(n_features, mlp.n_actions, images=places, **shape) if images else mlp
 
     def learner(self, policy: Any, rng: np.random.Generator) -> Learner:
         learner: Learner = resolve_name(policy.ppo_class)(policy, self.settings, rng)

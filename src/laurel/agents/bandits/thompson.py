@@ -60,9 +60,9 @@ class GaussianThompson(OpenBanditAgent):
 
     def observe(self, experience: Experience) -> None:
         rows = np.flatnonzero(experience.valid)
-        at = rows, experience.action[rows]
-        self.precisions[at] += self.noise**-2
-        self.means[at] += self.noise**-2 / self.precisions[at] * (experience.reward[rows] - self.means[at])
+        index = rows, experience.action[rows]
+        self.precisions[index] += self.noise**-2
+        self.means[index] += self.noise**-2 / self.precisions[index] * (experience.reward[rows] - self.means[index])
 
 
 @dataclass(eq=False)
@@ -91,9 +91,9 @@ class BernoulliThompson(BanditAgent):
 
     def observe(self, experience: Experience) -> None:
         rows = np.flatnonzero(experience.valid)
-        at = rows, experience.action[rows]
-        self.successes[at] += experience.reward[rows]
-        self.failures[at] += 1 - experience.reward[rows]
+        index = rows, experience.action[rows]
+        self.successes[index] += experience.reward[rows]
+        self.failures[index] += 1 - experience.reward[rows]
 
 
 def probability_of_best(means: DoubleArray, deviations: DoubleArray) -> DoubleArray:
@@ -109,8 +109,8 @@ def probability_of_best(means: DoubleArray, deviations: DoubleArray) -> DoubleAr
     half = np.diff(cuts)[:, None] / 2
     x = (cuts[:-1, None] + half + half * NODES).reshape(-1, 1)
     z = (x - means) / deviations
-    below = log_ndtr(z)  # in log space, since the product may underflow
-    rivals = below.sum(axis=1, keepdims=True) - below
+    log_cdf = log_ndtr(z)  # in log space, since the product may underflow
+    rivals = log_cdf.sum(axis=1, keepdims=True) - log_cdf
     density = np.exp(rivals - z**2 / 2) / (deviations * np.sqrt(2 * np.pi))
     chances: DoubleArray = (half * WEIGHTS).reshape(-1) @ density
     return chances / chances.sum()

@@ -111,7 +111,7 @@ def _check_space(name: str, space: gym.Space[Any]) -> None:
     """Raise ParamsError for an action space that the algorithm does not support."""
     kind, (_, kinds) = type(space).__name__, ALGORITHMS[name]
     if kind not in kinds:
-        fit = [other for other in sorted(ALGORITHMS) if kind in ALGORITHMS[other][1]]
+        fit = [candidate for candidate in sorted(ALGORITHMS) if kind in ALGORITHMS[candidate][1]]
         needed = f"{' and '.join(kinds)} spaces"
         hint = f" {', '.join(fit)} support it." if fit else ""
     elif len(space.shape or ()) > 1:

@@ -35,18 +35,18 @@ def make_algorithm(
         ParamsError: it is not installed, or does not fit its arguments or the action space.
     """
     algorithm = check_algorithm(settings, adapter.action_space)
-    where = torch_device(device, "agent.device")
+    resolved_device = torch_device(device, "agent.device")
     try:
         model = algorithm(
             settings.policy,
             FeatureEnvs(envs, adapter),
             seed=derive_seed(run_seed, "agent", seed, "sb3"),
-            device=where,
+            device=resolved_device,
             **arguments(settings, algorithm, steps, adapter.action_space),
         )
     except (AssertionError, TypeError, ValueError) as error:
-        why = first_line(error)
-        raise ParamsError(f"agent.sb3: {settings.algorithm} cannot be made with these arguments: {why}.") from error
+        reason = first_line(error)
+        raise ParamsError(f"agent.sb3: {settings.algorithm} cannot be made with these arguments: {reason}.") from error
     except MemoryError as error:
         raise ParamsError(
             f"agent.sb3: {settings.algorithm} does not fit into memory: {first_line(error)}. Lower "

@@ -90,7 +90,7 @@ class TabularAgent(Agent):
             self._move(self._table[envs], states, actions, targets)
 
     def _move(self, tables: IntArray, states: IntArray, actions: IntArray, targets: DoubleArray) -> None:
-        at = tables, states, actions
-        self.updates[at] += 1
-        step = 1 / self.updates[at] if self.step_size is None else self.step_size
-        self.q[at] += step * (targets - self.q[at])
+        index = tables, states, actions
+        self.updates[index] += 1
+        step = 1 / self.updates[index] if self.step_size is None else self.step_size
+        self.q[index] += step * (targets - self.q[index])

@@ -81,9 +81,9 @@ class MonteCarlo(TabularAgent):
         for state, action, reward in reversed(episode):
             g = self.gamma * g + reward
             first[state, action] = g  # earlier visits overwrite later ones
-        for at, g in first.items():
-            updates[at] += 1
-            q[at] += (g - q[at]) / updates[at] if self.step_size is None else self.step_size * (g - q[at])
+        for pair, g in first.items():
+            updates[pair] += 1
+            q[pair] += (g - q[pair]) / updates[pair] if self.step_size is None else self.step_size * (g - q[pair])
 
 
 class OffPolicyMonteCarlo(TabularAgent):

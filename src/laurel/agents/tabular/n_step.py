@@ -34,8 +34,8 @@ class _Windowed(TabularAgent):
         self._length = np.zeros(n_envs, dtype=np.int64)
 
     def _push(self, envs: IntArray, states: IntArray, actions: IntArray, rewards: DoubleArray) -> None:
-        at = envs, self._length[envs]
-        self._states[at], self._actions[at], self._rewards[at] = states, actions, rewards
+        index = envs, self._length[envs]
+        self._states[index], self._actions[index], self._rewards[index] = states, actions, rewards
         self._length[envs] += 1
 
     def _drop_oldest(self, envs: IntArray) -> None:
