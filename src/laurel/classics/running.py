@@ -55,7 +55,7 @@ def run_agent(env: Source, agent: Agent, n_runs: int = 200, seed: int = 0, *, n_
         EnvError: copies cannot be made of `env`, it has other actions than a bandit agent has arms, or it has no limit
             and `n_steps` is missing.
     """
-    envs, own = _vector(env, n_runs)
+    envs, owned = _vector(env, n_runs)
     _check_arms(envs, agent)
     spec = envs.spec
     n_steps = n_steps or (spec.max_episode_steps if spec else None)
@@ -80,7 +80,7 @@ def run_agent(env: Source, agent: Agent, n_runs: int = 200, seed: int = 0, *, n_
         rewards[:, t] = np.where(ended, 0.0, reward)
         agent.observe(Experience(observation, action, rewards[:, t], after, terminated, truncated, ~ended))
         observation, ended = after, terminated | truncated
-    if own:
+    if owned:
         envs.close()
     return Steps(rewards, best if reported["best_arm"] else None, regret if reported["regret"] else None)
 
@@ -110,7 +110,7 @@ def run_episodes(
         EnvError: copies cannot be made of `env`, it has other actions than a bandit agent has arms, or episodes were
             not done by `max_steps`.
     """
-    envs, own = _vector(env, n_runs)
+    envs, owned = _vector(env, n_runs)
     _check_arms(envs, agent)
     returns, lengths = np.zeros((n_runs, n_episodes)), np.zeros((n_runs, n_episodes), dtype=np.int64)
     done = np.zeros(n_runs, dtype=np.int64)
@@ -131,7 +131,7 @@ def run_episodes(
         observation, ended = after, terminated | truncated
         done += valid & ended
         steps += 1
-    if own:
+    if owned:
         envs.close()
     return Episodes(returns, lengths)
 

@@ -19,9 +19,9 @@ def skipped_arms(arms: Iterable[ArmParams | Arm], context: RewardContext, adapte
     for arm in arms:
         for name in arm.reward:
             settings = context.rewards[name]
-            why = method_of(settings).check(context, adapter)
-            if why:
-                skipped[arm.name] = f"The arm {arm.name} was left out: {why}"
+            reason = method_of(settings).check(context, adapter)
+            if reason:
+                skipped[arm.name] = f"The arm {arm.name} was left out: {reason}"
     return skipped
 
 

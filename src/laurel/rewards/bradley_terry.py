@@ -187,9 +187,9 @@ def cross_validate(
         if epoch - best_epoch >= params.patience:
             break
     members, pairs = np.nonzero(held_out)
-    both = (first_fold == member) & (second_fold == member)
+    both_held_out = (first_fold == member) & (second_fold == member)
     taught = (~held_out & (comparisons.p_first != 0.5)).any(axis=1)[members]
-    predicted, both_new = best[members, pairs], both[members, pairs]
+    predicted, both_new = best[members, pairs], both_held_out[members, pairs]
     return CrossValidation(best_epoch, pairs, members, predicted, both_new, best_loss, fold, taught)
 
 

@@ -80,10 +80,10 @@ class CodeReward(Memoryless):
         self._failures.update(evaluated.failures)
         failed = self._failures.total()
         if failed >= LEAST_FAILED and failed > MOST_FAILED * self._evaluated:
-            why, times = self._failures.most_common(1)[0]
+            reason, times = self._failures.most_common(1)[0]
             raise SandboxError(
                 f"The reward's function failed for {failed:,} of {self._evaluated:,} transitions, most often "
-                f"({times:,} times) because: {why}. {_ADVICE}"
+                f"({times:,} times) because: {reason}. {_ADVICE}"
             )
         scores = np.where(np.isnan(evaluated.rewards), UNPAID, self._normalizer(np.nan_to_num(evaluated.rewards)))
         self._known.update(zip(keys, scores.tolist(), strict=True))
@@ -131,7 +131,9 @@ def program(place: Path) -> Program:
     """Return the artefact for the report; errors as in `load`."""
     content = _read(place)
     try:
-        candidates = [(int(n), str(what), score, bool(taken)) for n, what, score, taken in content["candidates"]]
+        candidates = [
+            (int(n), str(description), score, bool(taken)) for n, description, score, taken in content["candidates"]
+        ]
         facts = str(content["writer"]), bool(content["simulated"]), str(content["chosen_by"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{place / CONFIG}: is damaged ({error}). Run laurel train-reward again.") from None

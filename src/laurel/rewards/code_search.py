@@ -105,7 +105,7 @@ class ChatWriter:
             return []  # its stored answers would come again
         asker = self._chat.asker(self._later if number else self._first, self._account.budget)
         with self._account.counting(asker):
-            answers = [answer for about in asker.ask([assignment]) for answer in about]
+            answers = [answer for group in asker.ask([assignment]) for answer in group]
         if answers and all(answer.verdict == UNASKED for answer in answers):
             raise AnnotationError(
                 f"rewards of kind code: annotate.budget is spent after {number} rounds. The answers are kept: "
@@ -119,7 +119,7 @@ class ChatWriter:
             )
         if number and not missing:
             self._answered.append(assignment)
-        return [None if one.verdict == FAILED else Reading(one.verdict, one.value) for one in answers]
+        return [None if answer.verdict == FAILED else Reading(answer.verdict, answer.value) for answer in answers]
 
 
 # -- the loop -------------------------------------------------------------------------------------
@@ -170,29 +170,29 @@ class Search:
         Raises:
             AnnotationError: none could be used.
         """
-        every: list[Candidate] = []
+        candidates: list[Candidate] = []
         best: Candidate | None = None
-        feedback, more = "", "rounds or samples"
+        feedback, settings = "", "rounds or samples"
         for number in range(rounds):
             source = best.source if best else ""
             task = Assignment(self.numbers.observation, self.numbers.action, source, feedback)
             if not (written := self.writer.write(number, task)):
-                more = "samples"
+                settings = "samples"
                 tell(
                     f"rewards of kind code: the search ends after {number} of {rounds} rounds, since the next one "
                     f"would show {self.writer.name} the same as an earlier one, and so bring the same answers."
                 )
                 break
-            known = {one.source: one for one in every if one.source}
+            known = {candidate.source: candidate for candidate in candidates if candidate.source}
             new = []
             for reading in written:
                 judged = self._judged(number + 1, reading, known)
                 known[judged.source] = judged
                 new.append(judged)
-            every += new
-            usable = [one for one in every if one.score is not None]
+            candidates += new
+            usable = [candidate for candidate in candidates if candidate.score is not None]
             best = max(usable, key=_finite_score, default=None)
-            answers = [one for one in new if one.kind != MISSING]
+            answers = [candidate for candidate in new if candidate.kind != MISSING]
             feedback = reflection(answers, best, self.chosen_by)
             of_use = sum(answer.score is not None for answer in answers)
             functions = f"{len(answers)} function{'s' * (len(answers) != 1)}"
@@ -201,10 +201,10 @@ class Search:
             tell(f"{progress}; none has a score yet" if best and is_unknown(best.score) else progress)
         if best is None:
             raise AnnotationError(
-                f"rewards of kind code: none of the {len(every)} functions that {self.writer.name} wrote could be "
-                f"used. {_counted(every)} Use another model (annotate) or prompt, or raise {more}."
+                f"rewards of kind code: none of the {len(candidates)} functions that {self.writer.name} wrote could be "
+                f"used. {_counted(candidates)} Use another model (annotate) or prompt, or raise {settings}."
             )
-        return best, every
+        return best, candidates
 
     def _judged(self, number: int, reading: Reading[Written] | None, known: Mapping[str, Candidate]) -> Candidate:
         if reading is None:
@@ -248,12 +248,12 @@ def examined(candidate: Candidate, sample: Sample, numbers: Numbers) -> Candidat
             evaluated = sandbox.evaluate(before[:FIRST], actions[:FIRST], after[:FIRST])
             if evaluated.failed < len(before[:FIRST]):
                 evaluated = sandbox.evaluate(before, actions, after)
-                again = sandbox.evaluate(before[TWICE::-1], actions[TWICE::-1], after[TWICE::-1])
+                repeated = sandbox.evaluate(before[TWICE::-1], actions[TWICE::-1], after[TWICE::-1])
         except SandboxError as error:
             return replace(candidate, problem=f"it was stopped: {error}", kind=UNTRIED)
     if evaluated.failed > MOST_FAILED * len(evaluated.rewards):
         return replace(candidate, problem=f"it fails: {_commonest_failure(evaluated)}", kind=UNTRIED)
-    if not np.array_equal(again.rewards[::-1], evaluated.rewards[: len(again.rewards)], equal_nan=True):
+    if not np.array_equal(repeated.rewards[::-1], evaluated.rewards[: len(repeated.rewards)], equal_nan=True):
         return replace(
             candidate, problem="it returns different numbers for the same transition: it keeps a state", kind=UNTRIED
         )
@@ -266,8 +266,8 @@ def examined(candidate: Candidate, sample: Sample, numbers: Numbers) -> Candidat
 
 
 def _commonest_failure(evaluated: Evaluated) -> str:
-    why, times = next(iter(evaluated.failures.items()))
-    return f"{why} (for {times:,} of {len(evaluated.rewards):,} transitions)"
+    reason, times = next(iter(evaluated.failures.items()))
+    return f"{reason} (for {times:,} of {len(evaluated.rewards):,} transitions)"
 
 
 def _trace(name: str, values: DoubleArray, sample: Sample) -> str:
@@ -276,11 +276,11 @@ def _trace(name: str, values: DoubleArray, sample: Sample) -> str:
     steps = values[sample.place]  # NaN where the function fails or does not name the component
     mean = np.nanmean(steps if np.isfinite(steps).any() else values)
     facts = [f"mean {mean:.3g} a step, from {np.nanmin(values):.3g} to {np.nanmax(values):.3g}"]
-    along = _rank_correlation(totals, sample.returns)
+    correlation = _rank_correlation(totals, sample.returns)
     facts.append(
         "all collected episodes have the same return, or the same sum of it"
-        if math.isnan(along)
-        else f"rank correlation with an episode's return {along:z.2f}"
+        if math.isnan(correlation)
+        else f"rank correlation with an episode's return {correlation:z.2f}"
     )
     if sample.success is not None and not math.isnan(
         solved := _rank_correlation(totals, sample.success.astype(np.float64))
@@ -292,33 +292,36 @@ def _trace(name: str, values: DoubleArray, sample: Sample) -> str:
 def reflection(candidates: Sequence[Candidate], best: Candidate | None, chosen_by: str) -> str:
     """Return the feedback for the next round: on the functions of the last one, and on the best so far."""
 
-    def scored(one: Candidate) -> str:
-        return f"{chosen_by}: {'unknown' if is_unknown(one.score) else f'{one.score:.3g}'}"
+    def scored(candidate: Candidate) -> str:
+        return f"{chosen_by}: {'unknown' if is_unknown(candidate.score) else f'{candidate.score:.3g}'}"
 
     lines = []
     if best is not None:
-        which = (
+        title = (
             "A usable function, since none has a score yet" if is_unknown(best.score) else "The best function so far"
         )
-        lines = [f"{which} ({scored(best)}):", *best.traces]
+        lines = [f"{title} ({scored(best)}):", *best.traces]
         if best.tried:
-            returns = ", ".join("too few" if math.isnan(one) else f"{one:.3g}" for one in best.tried.returns)
+            returns = ", ".join("too few" if math.isnan(mean) else f"{mean:.3g}" for mean in best.tried.returns)
             lines.append(f"Mean return of the last {WINDOW} episodes, in each fifth of its training: {returns}.")
     rest = [candidate for candidate in candidates if best is None or candidate.source != best.source]
     if rest:
         lines.append("Others of the last round:")
         lines += [
-            f"- {one.problem}" if one.problem else f"- usable, {scored(one)}; {'; '.join(one.traces)}" for one in rest
+            f"- {candidate.problem}"
+            if candidate.problem
+            else f"- usable, {scored(candidate)}; {'; '.join(candidate.traces)}"
+            for candidate in rest
         ]
     return "\n".join(lines)
 
 
 def _counted(candidates: Sequence[Candidate]) -> str:
     reasons = Counter(candidate.problem for candidate in candidates)
-    return " ".join(f"{times} of them: {why}." for why, times in reasons.most_common(3))
+    return " ".join(f"{times} of them: {reason}." for reason, times in reasons.most_common(3))
 
 
-def save(place: Path, search: Search, best: Candidate, every: Sequence[Candidate]) -> dict[str, Any]:
+def save(place: Path, search: Search, best: Candidate, candidates: Sequence[Candidate]) -> dict[str, Any]:
     """Write the artefact; return its figures for the report."""
     (place / SOURCE).write_text(best.source, encoding="utf-8")
     content = {
@@ -329,19 +332,19 @@ def save(place: Path, search: Search, best: Candidate, every: Sequence[Candidate
         "chosen_by": search.chosen_by,
         "candidates": [
             [candidate.round, candidate.what, _finite(candidate.score), candidate.source == best.source]
-            for candidate in every
+            for candidate in candidates
         ],
     }
     write_json(place / CONFIG, content)
-    refused = Counter(candidate.kind for candidate in every if candidate.score is None)
+    refused = Counter(candidate.kind for candidate in candidates if candidate.score is None)
     return {
         "judge": search.writer.name,
         "simulated": search.writer.simulated,
         "chosen_by": search.chosen_by,
         "score": _finite(best.score),
         "rank_correlation_with_returns": _finite(best.agreement),
-        "functions": len(every),
-        "usable": sum(candidate.score is not None for candidate in every),
+        "functions": len(candidates),
+        "usable": sum(candidate.score is not None for candidate in candidates),
         "not_usable": dict(refused),
     }
 

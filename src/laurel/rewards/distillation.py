@@ -32,9 +32,9 @@ class Moments:
     def update(self, rows: DoubleArray) -> None:
         """Add rows (N, F)."""
         n, mean, variance = len(rows), rows.mean(axis=0), rows.var(axis=0)
-        total, apart = self.count + n, mean - self.mean
-        spread = self.variance * self.count + variance * n + apart**2 * self.count * n / total
-        self.mean, self.variance, self.count = self.mean + apart * n / total, spread / total, total
+        total, shift = self.count + n, mean - self.mean
+        spread = self.variance * self.count + variance * n + shift**2 * self.count * n / total
+        self.mean, self.variance, self.count = self.mean + shift * n / total, spread / total, total
 
 
 class Distillation:
@@ -75,9 +75,9 @@ class Distillation:
         paid = np.full(valid.shape, UNPAID)
         if not valid.any():
             return paid
-        met = self._features(steps.transitions.next_observation)[valid.reshape(-1)].astype(np.float64)
-        self._seen.update(met)
-        scaled = (met - self._seen.mean) / np.sqrt(self._seen.variance + TINY)
+        features = self._features(steps.transitions.next_observation)[valid.reshape(-1)].astype(np.float64)
+        self._seen.update(features)
+        scaled = (features - self._seen.mean) / np.sqrt(self._seen.variance + TINY)
         rows = torch.from_numpy(np.clip(scaled, -CLIP, CLIP).astype(np.float32))
         target, predictor = self._network_pair(rows.shape[1])
         with torch.no_grad():

@@ -203,21 +203,21 @@ class _Account:
 
     def reserve(self) -> None:
         """Record spending, with the maximum cost of pending requests: they may be answered after this process ends."""
-        now = self.budget.spent + self.budget.on_its_way
-        self._queue.note(SPENT, json.dumps([self.budget.began, *astuple(now)]))
+        spending = self.budget.spent + self.budget.on_its_way
+        self._queue.note(SPENT, json.dumps([self.budget.began, *astuple(spending)]))
 
     def note(self) -> None:
         """Record the usage of this process and its predecessors."""
-        used = self._before
+        usage = self._before
         for responder in self.responders.values():
-            used = added(used, responder.usage)
-        self._queue.note(USAGE, json.dumps(used))
+            usage = added(usage, responder.usage)
+        self._queue.note(USAGE, json.dumps(usage))
 
     def conclude(self) -> None:
         """Record all that is known after some answers, or before exit."""
         self.reserve()
         self.note()
-        asked = joined([*self._sampled, *(one for responder in self.responders.values() for one in responder.asked)])
+        asked = joined([*self._sampled, *(item for responder in self.responders.values() for item in responder.asked)])
         self._queue.note(SAMPLE, json.dumps(asked))
 
 
@@ -258,10 +258,12 @@ def _serve(
 
     if queue.fact(READY) is None:  # a restarted judge need not repeat it
         try:
-            who = {n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in responders.items()}
+            judges = {
+                n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in responders.items()
+            }
         finally:
             account.conclude()  # the agents may ask nothing
-        queue.note(READY, json.dumps(who))
+        queue.note(READY, json.dumps(judges))
     going = {name: responder for name, responder in responders.items() if queue.closed(name) is None}
     pause, rest, last_error = 0.0, IDLE_SECONDS, ""
     while True:
@@ -323,7 +325,9 @@ def _answer(queue: QuestionQueue, topics: dict[str, Responder]) -> int:
         if not questions:
             continue
         try:
-            for question, verdict in zip(questions, responder.answers([one.item for one in questions]), strict=True):
+            for question, verdict in zip(
+                questions, responder.answers([question.item for question in questions]), strict=True
+            ):
                 if verdict.status == "unasked":
                     raise BudgetError("The budget is spent.")
                 if verdict.status in FAILURES and verdict.status != "parse_failed":

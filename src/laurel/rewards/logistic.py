@@ -45,25 +45,25 @@ def logistic(
     from scipy.linalg import solve_triangular
     from scipy.optimize import minimize
 
-    there = torch.from_numpy(rows)
+    tensor = torch.from_numpy(rows)
     counted = (weights / np.maximum(weights.sum(axis=0), 1e-12)).astype(rows.dtype)
     targets = targets.astype(rows.dtype)[:, None]
     penalties = ridges * (np.ones((rows.shape[1], 1)) if penalized is None else penalized[:, None])
     shape = rows.shape[1], len(ridges)
     # preconditioning: the Hessian is at most a quarter of the rows' second moments, and in the coordinates of the root
     # of that bound all directions are about equally curved, so that a dozen steps are enough
-    moments = (there.T @ there).numpy().astype(np.float64) / (4 * len(rows))
+    moments = (tensor.T @ tensor).numpy().astype(np.float64) / (4 * len(rows))
     floor = 1e-9 * max(float(np.trace(moments)), 1e-9)
     root = np.linalg.cholesky(moments + np.diag(2 * penalties.min(axis=1) + floor))
 
     def loss(flat: DoubleArray) -> tuple[float, DoubleArray]:
         w = solve_triangular(root, flat.reshape(shape), lower=True, trans="T")
-        logits = (there @ torch.from_numpy(w.astype(rows.dtype))).numpy()
-        apart = np.exp(-np.abs(logits))
-        softplus = np.maximum(logits, 0) + np.log1p(apart)
-        chance = np.where(logits > 0, 1, apart) / (1 + apart)
+        logits = (tensor @ torch.from_numpy(w.astype(rows.dtype))).numpy()
+        tail = np.exp(-np.abs(logits))
+        softplus = np.maximum(logits, 0) + np.log1p(tail)
+        chance = np.where(logits > 0, 1, tail) / (1 + tail)
         total = (counted * (softplus - targets * logits)).sum(dtype=np.float64) + (penalties * w**2).sum()
-        slope = (torch.from_numpy((counted * (chance - targets)).T) @ there).numpy().T + 2 * penalties * w
+        slope = (torch.from_numpy((counted * (chance - targets)).T) @ tensor).numpy().T + 2 * penalties * w
         return float(total), solve_triangular(root, slope, lower=True).reshape(-1)
 
     exact = rows.dtype == np.float64

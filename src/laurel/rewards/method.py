@@ -126,7 +126,7 @@ class RewardContext:
 
     def key(self, settings: RewardParams) -> str:
         """Return the key of a reward's settings in params, for messages, such as rewards.goals."""
-        named = next((name for name, own in self.rewards.items() if own is settings or own == settings), None)
+        named = next((name for name, params in self.rewards.items() if params is settings or params == settings), None)
         return f"rewards.{named}" if named else f"rewards of kind {settings.kind}"
 
     def inputs_of(self, settings: RewardParams, number: int, inputs: Inputs) -> Inputs:

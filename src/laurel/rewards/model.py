@@ -65,8 +65,8 @@ class RewardModel:
         """Normalise the raw rewards (M, V) that the members give the texts; `rest` has the other fields."""
         mean = raw.mean(axis=0)
         normalizer = Normalizer.of(mean)
-        apart = raw - raw.mean(axis=1, keepdims=True)
-        spreads = on_grid(apart.std(axis=0) / (normalizer.sd or 1))
+        centred = raw - raw.mean(axis=1, keepdims=True)
+        spreads = on_grid(centred.std(axis=0) / (normalizer.sd or 1))
         return cls(ensemble, normalizer, texts=tuple(texts), rewards=normalizer(mean), spreads=spreads, **rest)
 
     def score(self, features: Floats) -> FloatArray:
@@ -140,7 +140,7 @@ def raw_rewards(ensemble: Ensemble, features: Floats) -> Floats:
     with torch.inference_mode():
         rows = torch.from_numpy(features)
         parts = [rows[start : start + AT_ONCE] for start in range(0, max(len(rows), 1), AT_ONCE)]
-        return torch.cat([ensemble(some) for some in parts], dim=1).numpy()
+        return torch.cat([ensemble(part) for part in parts], dim=1).numpy()
 
 
 def _vocabulary_schema() -> Any:

@@ -33,7 +33,7 @@ class OnlineReward(Memoryless):
     """Rewards captions by the labels in effect.
 
     Args:
-        own: identifies the reward and its agent; `queue` is None if labels are replayed from `settings.replay`.
+        reward: identifies the reward and its agent; `queue` is None if labels are replayed from `settings.replay`.
         topic: the judge to ask; None as `queue`.
 
     Raises:
@@ -42,33 +42,33 @@ class OnlineReward(Memoryless):
 
     def __init__(
         self,
-        own: AgentsReward,
+        reward: AgentsReward,
         settings: OnlineParams,
         context: RewardContext,
         adapter: EnvAdapter,
         topic: Topic | None,
     ) -> None:
-        if settings.replay is None and own.queue is None:
+        if settings.replay is None and reward.queue is None:
             raise DataError(
-                f"rewards.{own.name}: is learned while agents are trained, from an online judge, and no judge runs "
+                f"rewards.{reward.name}: is learned while agents are trained, from an online judge, and no judge runs "
                 "here. Train its agents with laurel train-agents."
             )
-        self.name = own.name
+        self.name = reward.name
         self.threshold = 0.0
         self._own, self._adapter = settings, adapter
-        self._agent = own.agent
+        self._agent = reward.agent
         with_action = context.caption.with_action
-        self._card = Described(Path(), own.name, settings, context.env, with_action, settings.judge).card()
-        self._prompt = PROMPT if settings.form == "ranking" else f"rewards.{own.name}.prompt"
+        self._card = Described(Path(), reward.name, settings, context.env, with_action, settings.judge).card()
+        self._prompt = PROMPT if settings.form == "ranking" else f"rewards.{reward.name}.prompt"
         self._annotate = None if settings.replay else context.annotate.of_judge(settings.judge)
-        self._seed = derive_seed(own.seed, "online", own.name)
+        self._seed = derive_seed(reward.seed, "online", reward.name)
         self._met = MetCaptions(settings.captions)
-        place = None if settings.replay else own.queue
+        place = None if settings.replay else reward.queue
         self._questions = Questions(settings, self._met, self._agent, self._seed, topic.name if topic else "", place)
         self._judge = self._questions.judge
         if settings.replay is not None:
-            self._questions.follow(labels_to_replay(Path(settings.replay), own.arm, own.seed, own.name), 2**62)
-        self._learned = CaptionLearner(settings, own.quantile, self._seed)
+            self._questions.follow(labels_to_replay(Path(settings.replay), reward.arm, reward.seed, reward.name), 2**62)
+        self._learned = CaptionLearner(settings, reward.quantile, self._seed)
         self._places = np.full(1, NO_CAPTION)
         """_places[id + 1] is the index among met captions of the caption with this id in training."""
         self._table = np.full(1, UNPAID)
@@ -116,9 +116,9 @@ class OnlineReward(Memoryless):
         return self._table[captions + 1]
 
     def _meet(self, ids: IntArray) -> None:
-        met = np.bincount(ids.reshape(-1) + 1, minlength=len(self._met.texts) + 1)[1:]
-        self._met.counts += met
-        captioned, labelled = int(met.sum()), int(met[list(self._labelled)].sum())
+        counts = np.bincount(ids.reshape(-1) + 1, minlength=len(self._met.texts) + 1)[1:]
+        self._met.counts += counts
+        captioned, labelled = int(counts.sum()), int(counts[list(self._labelled)].sum())
         self._since.captioned += captioned
         self._since.labelled += labelled
         self._captioned += captioned
@@ -232,8 +232,8 @@ def growing_permutation(count: int, seed: int) -> IntArray:
     order = np.arange(count)
     draws = generator(seed, "shuffled").random(count)
     for last, draw in enumerate(draws):
-        other = int(draw * (last + 1))
-        order[last], order[other] = order[other], last
+        position = int(draw * (last + 1))
+        order[last], order[position] = order[position], last
     return order
 
 

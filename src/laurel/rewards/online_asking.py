@@ -35,7 +35,7 @@ class MetCaptions:
         most: maximum number of captions.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         self.texts: list[str] = []
         self.ids: dict[str, int] = {}
         self.counts = np.zeros(0, dtype=np.int64)
@@ -43,8 +43,8 @@ class MetCaptions:
         self.questions = np.zeros(0, dtype=np.int64)
         """(V,) number of questions that show it."""
         self.left_out = 0
-        """Captions beyond `most`, which have no reward and are not asked about."""
-        self._most = most
+        """Captions beyond `limit`, which have no reward and are not asked about."""
+        self._most = limit
 
     def add(self, texts: Sequence[str]) -> None:
         """Assign indices to new captions."""
@@ -103,9 +103,9 @@ class Questions:
         judge: dict[str, Any] = json.loads(recorded or "{}").get(self._topic, {})
         return judge
 
-    def follow(self, labels: Sequence[Label], until: int) -> None:
+    def follow(self, labels: Sequence[Label], end: int) -> None:
         """Replay the labels of a log up to a step, and ask nothing before it."""
-        self._logged_until = until
+        self._logged_until = end
         for label in labels:
             self._log.setdefault(label["step"], []).append(label)
 
@@ -146,10 +146,10 @@ class Questions:
 
     def _wait(self, queue: QuestionQueue, numbers: Sequence[int]) -> dict[int, Verdict]:
         """Wait for answers up to `patience`."""
-        until = time.monotonic() + self._own.patience
+        deadline = time.monotonic() + self._own.patience
         while True:
             answers = queue.answers(numbers)
-            if len(answers) == len(numbers) or time.monotonic() >= until or queue.closed(self._topic) is not None:
+            if len(answers) == len(numbers) or time.monotonic() >= deadline or queue.closed(self._topic) is not None:
                 return answers
             time.sleep(POLL_SECONDS)
 
@@ -170,11 +170,11 @@ class Questions:
         """Ask about captions that were met and, if the environment lists its captions, about some that were not."""
         self._checks.append(step)
         room = min(self._own.at_once, self._own.questions - self.asked)
-        about = self._drawn_pairs if self._own.form == "ranking" else self._new_captions
-        items = about(np.flatnonzero(self._met.counts > 0), room)
+        choose = self._drawn_pairs if self._own.form == "ranking" else self._new_captions
+        items = choose(np.flatnonzero(self._met.counts > 0), room)
         if self._own.listed:
-            every = np.arange(len(self._met.texts))
-            unmet = about(every, min(room - len(items), self._own.questions // 2 - self._unmet))
+            indices = np.arange(len(self._met.texts))
+            unmet = choose(indices, min(room - len(items), self._own.questions // 2 - self._unmet))
             self._unmet += len(unmet)
             items += unmet
         for item in items:
@@ -185,16 +185,16 @@ class Questions:
         if self._queue is not None and step >= self._logged_until:
             self._post(self._queue)
 
-    def _new_captions(self, among: IntArray, room: int) -> list[Item]:
+    def _new_captions(self, captions: IntArray, room: int) -> list[Item]:
         """Return captions that have not been asked about, the most frequent first."""
-        new = among[self._met.questions[among] == 0]
+        new = captions[self._met.questions[captions] == 0]
         new = new[np.argsort(-self._met.counts[new], kind="stable")][: max(room, 0)]
         self._met.questions[new] += 1
         return [(self._met.texts[i], "") for i in new.tolist()]
 
-    def _drawn_pairs(self, among: IntArray, room: int) -> list[Item]:
+    def _drawn_pairs(self, captions: IntArray, room: int) -> list[Item]:
         """Return pairs of captions: a least-asked one, and a random other one."""
-        order = self._rng.permutation(among)
+        order = self._rng.permutation(captions)
         texts, full, pairs = self._met.texts, set[int](), list[Item]()
         while len(pairs) < room and len(full) < len(order):
             left = order[~np.isin(order, list(full))] if full else order
@@ -228,7 +228,7 @@ class Questions:
             self._open[item] = self._open[item][0], number
 
 
-def _ordered(one: str, other: str) -> Item:
+def _ordered(text_a: str, text_b: str) -> Item:
     """Return two texts in a random order that is the same for every agent."""
-    first, second = sorted((one, other))
+    first, second = sorted((text_a, text_b))
     return (second, first) if derive_seed(0, first, second) % 2 else (first, second)

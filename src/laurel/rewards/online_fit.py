@@ -56,8 +56,8 @@ class CaptionLearner:
             self.made = self._yes_no(texts, ids, usable, answers)
             return
         first, second = (np.array([ids[row[side]] for row in usable], dtype=np.int64) for side in ("first", "second"))
-        everything = np.arange(len(texts), dtype=np.int64)
-        comparisons = Comparisons(everything[:, None], everything, first, second, answers)
+        indices = np.arange(len(texts), dtype=np.int64)
+        comparisons = Comparisons(indices[:, None], indices, first, second, answers)
         features = self._embedded(texts).astype(np.float64)
         ensemble = fit(features, comparisons, self._model, self._own.epochs, derive_seed(self._seed, "fit"))
         self.made = RewardModel.of(

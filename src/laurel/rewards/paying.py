@@ -85,10 +85,10 @@ class RewardCalculator:
         """Return the reward that agents learn from: the weighted sum of the environment's and the shaped one."""
         return self._shaping.extrinsic * extrinsic + self._shaping.intrinsic * shaped
 
-    def abandon(self, transitions: Transitions, which: BoolArray) -> None:
+    def abandon(self, transitions: Transitions, mask: BoolArray) -> None:
         """Drop running episodes (N,) that are cut off before their end; the transitions (N,) only give the shape."""
-        nowhere = np.zeros((1, len(which)), np.bool_)
-        self.pay(transitions, nowhere, nowhere, which[None])
+        no_steps = np.zeros((1, len(mask)), np.bool_)
+        self.pay(transitions, no_steps, no_steps, mask[None])
 
 
 def shaper(shaping: ShapingParams, n_envs: int) -> Bonus | Potential:

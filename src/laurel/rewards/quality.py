@@ -96,7 +96,10 @@ def _bag_of_words(
     first, second = np.split(row, 2)
     words: dict[str, int] = {}
     counted = [[words.setdefault(word, len(words)) for word in re.findall(r"\w+", texts[i].lower())] for i in judged]
-    places = np.repeat(np.arange(len(judged)), [len(one) for one in counted]), [word for one in counted for word in one]
+    places = (
+        np.repeat(np.arange(len(judged)), [len(word_ids) for word_ids in counted]),
+        [word for word_ids in counted for word in word_ids],
+    )
     bag = csr_array((np.ones(len(places[1])), places), shape=(len(judged), max(len(words), 1)))  # repeats add up
     guess = np.zeros(len(held_out.pair))
     for member in np.unique(held_out.member):

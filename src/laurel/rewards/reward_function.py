@@ -37,11 +37,11 @@ def reward_function(source: str | Path) -> Callable[..., list[float]]:
         DataError: the directory has no text reward model; raised by the function: the server returns no scores, or a
             prompt or completion holds something other than text, such as an image.
     """
-    where = str(source).rstrip("/").removesuffix("/score")
-    if where.startswith(("http://", "https://")):
+    url = str(source).rstrip("/").removesuffix("/score")
+    if url.startswith(("http://", "https://")):
 
         def score(texts: Sequence[str]) -> list[float]:
-            return [score for part in _requests(texts) for score in _asked(where, part)]
+            return [score for part in _requests(texts) for score in _asked(url, part)]
 
     else:
         from laurel.rewards.text import TextReward

@@ -96,9 +96,9 @@ class StoredRewards:
         """Return the folder of a reward's artefact, for an agent's seed; errors as in `load`."""
         seeds = self.seeds.get(name, ())
         if seeds is not None and seed not in seeds:
-            which = name if name not in self.seeds else f"{name} for seed {seed}"
+            description = name if name not in self.seeds else f"{name} for seed {seed}"
             remedy = f"It has the seeds {', '.join(map(str, seeds))}: name one of them, or run" if seeds else "Run"
-            raise DataError(f"{self.path}: holds no reward {which}. {remedy} laurel train-reward again.")
+            raise DataError(f"{self.path}: holds no reward {description}. {remedy} laurel train-reward again.")
         return self.path / name / seed_folder(seed) if seeds is not None else self._of_set(name, seed)
 
     def table(self, name: str, quantile: float, seed: int = 0) -> PayTable | None:
@@ -207,7 +207,7 @@ def described(path: Path, seed: int | None = None) -> Described:
     if (path / CARD).exists():
         return Described.of(path, read_json(path / CARD), path / CARD)
     folder = next(
-        (above for above in (path, *list(path.resolve().parents)[:2]) if (above / INDEX).exists()),
+        (parent for parent in (path, *list(path.resolve().parents)[:2]) if (parent / INDEX).exists()),
         None,
     )
     if folder is None:
@@ -228,10 +228,10 @@ def described(path: Path, seed: int | None = None) -> Described:
     name, *part = parts
     seeds = stored.seeds.get(name)
     place = path if part else stored.place(name, (seeds[0] if seeds else 0) if seed is None else seed)
-    only = {"rewards": {name: params["rewards"].get(name)}, "env": params["env"], "caption": params["caption"]}
+    sections = {"rewards": {name: params["rewards"].get(name)}, "env": params["env"], "caption": params["caption"]}
     if name in stored.settings:
-        only["judge"] = judge_of(name, stored.settings) or MAIN
-    return Described.of(place, only, folder / INDEX)
+        sections["judge"] = judge_of(name, stored.settings) or MAIN
+    return Described.of(place, sections, folder / INDEX)
 
 
 def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> Reward | None:
@@ -250,11 +250,11 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     def load(name: str) -> Reward:
         method = method_of(stored.settings[name]) if name in stored.settings else None
         if isinstance(method, LearningMethod):
-            own = AgentsReward(name, arm.name, seed, arm.shaping.quantile, inputs.judge)
+            agent_reward = AgentsReward(name, arm.name, seed, arm.shaping.quantile, inputs.judge)
             if inputs.agents is None:
-                return method.learning_reward(own, context, adapter)
+                return method.learning_reward(agent_reward, context, adapter)
             trained = inputs.agents / arm.name / seed_folder(seed)  # the reward is final
-            return method.load(own_reward(trained, name), adapter, own.quantile)
+            return method.load(own_reward(trained, name), adapter, agent_reward.quantile)
         seeds = stored.seeds.get(name)
         if seeds is None or seed in seeds:
             return stored.load(name, seed, adapter, arm.shaping.quantile)

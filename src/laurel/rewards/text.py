@@ -154,19 +154,19 @@ def fit_head(model: str, pairs: TextPairs, vectors: Vectors, seed: int) -> tuple
         text.
     """
     exact = len(pairs.first) <= EXACT
-    apart = vectors[pairs.first] - vectors[pairs.second]
-    apart = apart.astype(np.float64 if exact else np.float32, copy=False)
+    differences = vectors[pairs.first] - vectors[pairs.second]
+    differences = differences.astype(np.float64 if exact else np.float32, copy=False)
     fold = pairs.folds(seed)
     held_out = (fold[pairs.first, None] == np.arange(FOLDS)) | (fold[pairs.second, None] == np.arange(FOLDS))
-    counts = np.concatenate([~held_out, np.ones((len(held_out), 1), dtype=np.bool_)], axis=1).astype(apart.dtype)
+    counts = np.concatenate([~held_out, np.ones((len(held_out), 1), dtype=np.bool_)], axis=1).astype(differences.dtype)
     ridges = 1 / (2 * PRIOR_SD**2 * np.maximum(counts.sum(axis=0), 1))
-    weights = logistic(apart, pairs.p_first, counts, ridges.astype(np.float64))
-    logits = apart @ weights[:, :FOLDS].astype(apart.dtype)
+    weights = logistic(differences, pairs.p_first, counts, ridges.astype(np.float64))
+    logits = differences @ weights[:, :FOLDS].astype(differences.dtype)
     taught = (~held_out & (pairs.p_first != 0.5)[:, None]).any(axis=0)
     judges = held_out & taught
     judged = (logits * judges).sum(axis=1) / np.maximum(judges.sum(axis=1), 1)
     head = weights[:, FOLDS]
-    raw = (vectors.astype(apart.dtype, copy=False) @ head.astype(apart.dtype)).astype(np.float32)
+    raw = (vectors.astype(differences.dtype, copy=False) @ head.astype(differences.dtype)).astype(np.float32)
     fitted = TextReward(model, "head", Normalizer.of(raw), head)
     return fitted, quality(pairs, judges.any(axis=1), judged)
 

@@ -57,15 +57,15 @@ class TextPairs:
         sides: list[tuple[int, int]] = []
         kept = rows.labels.usable
         for number, (prompt, first, second) in enumerate(zip(rows.prompts, rows.first, rows.second, strict=True)):
-            both = joined(prompt, first), joined(prompt, second)
-            kept[number] &= both[0] != both[1]  # completions may differ only in the gap after the prompt
+            texts = joined(prompt, first), joined(prompt, second)
+            kept[number] &= texts[0] != texts[1]  # completions may differ only in the gap after the prompt
             if not kept[number]:
                 continue
-            for text in both:
+            for text in texts:
                 if text not in items:
                     items[text] = len(items)
                     group.append(prompts.setdefault(prompt or text, len(prompts)))
-            sides.append((items[both[0]], items[both[1]]))
+            sides.append((items[texts[0]], items[texts[1]]))
         p_first = rows.labels.p_first[kept]
         if not (p_first != 0.5).any():
             raise DataError(f"{rows.labels.annotator}: no row names a better text, so there is nothing to learn from.")
@@ -81,10 +81,10 @@ class TextPairs:
     def contradicted(self) -> int:
         """Count the pairs with a better text whose other text is the better one in another pair of the same two."""
         ends = np.stack([self.first, self.second], axis=1)
-        _, alike = np.unique(np.sort(ends, axis=1), axis=0, return_inverse=True)
+        _, pair_ids = np.unique(np.sort(ends, axis=1), axis=0, return_inverse=True)
         side = np.sign(self.p_first - 0.5) * np.sign(self.second - self.first)
-        both = np.bincount(alike, side > 0).astype(bool) & np.bincount(alike, side < 0).astype(bool)
-        return int((both[alike] & (side != 0)).sum())
+        contradictory = np.bincount(pair_ids, side > 0).astype(bool) & np.bincount(pair_ids, side < 0).astype(bool)
+        return int((contradictory[pair_ids] & (side != 0)).sum())
 
 
 def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def paired_rate(right: DoubleArray, first: IntArray, second: IntArray) -> Rate |
     size = int(max(first.max(), second.max())) + 1
     sums = np.bincount(first, weights=errors, minlength=size) + np.bincount(second, weights=errors, minlength=size)
     of_pair = np.unique(np.minimum(first, second) * size + np.maximum(first, second), return_inverse=True)[1]
-    twice = float(np.square(np.bincount(of_pair, weights=errors)).sum())
-    variance = max(float(np.square(sums).sum()) - twice, float(np.square(errors).sum())) / len(right) ** 2
+    counted_twice = float(np.square(np.bincount(of_pair, weights=errors)).sum())
+    variance = max(float(np.square(sums).sum()) - counted_twice, float(np.square(errors).sum())) / len(right) ** 2
     texts = len(np.unique(np.concatenate([first, second])))
     return rate_of_variance(p, variance, len(right), max(1, texts // 2))

@@ -142,7 +142,7 @@ def _texts(content: Any) -> list[str]:
                 raise RefusedRequestError(
                     HTTPStatus.BAD_REQUEST, f"There are {len(prompts)} prompts and {len(completions)} completions."
                 )
-            texts = [joined(*both) for both in zip(prompts, completions, strict=True)]
+            texts = [joined(*pair) for pair in zip(prompts, completions, strict=True)]
         case _:
             raise RefusedRequestError(
                 HTTPStatus.BAD_REQUEST, "The body must have texts, or prompts and completions, and no more."

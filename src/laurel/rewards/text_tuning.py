@@ -64,12 +64,12 @@ class Tuned:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         name = str(source)
         place = str(encoder.packaged_path()) if name == encoder.PACKAGED else smollm2.path_of(name)
-        more: dict[str, Any] = {"num_labels": 1} if new_head else {}
+        extra: dict[str, Any] = {"num_labels": 1} if new_head else {}
         try:
             with errors_alone():  # transformers would warn that the head is new
                 tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
                 model = AutoModelForSequenceClassification.from_pretrained(
-                    place, trust_remote_code=False, use_safetensors=True, dtype=torch.float32, **more
+                    place, trust_remote_code=False, use_safetensors=True, dtype=torch.float32, **extra
                 )
         except damaged() as error:
             reason = first_line(error)
@@ -114,7 +114,7 @@ def require_trl() -> None:
     need("trl", "Tuning a whole model (train: all)")
 
 
-def tune(name: str, pairs: TextPairs, how: Tuning, seed: int, place: Path) -> tuple[Tuned, FloatArray, BoolArray]:
+def tune(name: str, pairs: TextPairs, tuning: Tuning, seed: int, place: Path) -> tuple[Tuned, FloatArray, BoolArray]:
     """Tune a model and write it into a directory.
 
     Returns:
@@ -133,7 +133,7 @@ def tune(name: str, pairs: TextPairs, how: Tuning, seed: int, place: Path) -> tu
 
     disable_progress_bars()
     set_seed(seed % 2**32)
-    tuned = Tuned.load(name, how.max_length, new_head=True)
+    tuned = Tuned.load(name, tuning.max_length, new_head=True)
     fold = pairs.folds(seed)
     held_out = (fold[pairs.first] == 0) | (fold[pairs.second] == 0)
     taught = np.flatnonzero(~held_out & (pairs.p_first != 0.5))
@@ -150,9 +150,9 @@ def tune(name: str, pairs: TextPairs, how: Tuning, seed: int, place: Path) -> tu
         warnings.simplefilter("ignore", FutureWarning)  # about names that TRL uses and transformers will drop
         args = RewardConfig(
             output_dir=scratch,
-            num_train_epochs=how.epochs,
-            learning_rate=how.learning_rate,
-            per_device_train_batch_size=how.batch_size,
+            num_train_epochs=tuning.epochs,
+            learning_rate=tuning.learning_rate,
+            per_device_train_batch_size=tuning.batch_size,
             max_length=None,
             bf16=False,
             gradient_checkpointing=False,

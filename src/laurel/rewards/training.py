@@ -153,20 +153,20 @@ def _observed_items(
         rows = np.argsort(ids, kind="stable")[np.count_nonzero(ids < 0) :]  # by caption, in order
         caption = ids[rows]
         nth = np.arange(len(rows)) - np.searchsorted(caption, caption)
-        few = nth < 4 * limit  # a shard's first rows suffice, and are as good as any
-        rows, caption, nth = rows[few], caption[few], nth[few] + seen[caption[few]]
+        mask = nth < 4 * limit  # a shard's first rows suffice, and are as good as any
+        rows, caption, nth = rows[mask], caption[mask], nth[mask] + seen[caption[mask]]
         place = nth.copy()
-        late = np.flatnonzero(nth >= limit)
-        place[late] = [rng.integers(n + 1) for n in nth[late].tolist()]
+        overflow = np.flatnonzero(nth >= limit)
+        place[overflow] = [rng.integers(n + 1) for n in nth[overflow].tolist()]
         seen += np.bincount(caption, minlength=size)
         kept = place < limit
         places.append(caption[kept] * limit + place[kept])
         features.append(transition_features(adapter, transitions[rows[kept]]))
-    every = np.concatenate(places)[::-1]
-    taken, last = np.unique(every, return_index=True)  # the last row drawn for a place keeps it
+    all_places = np.concatenate(places)[::-1]
+    taken, last = np.unique(all_places, return_index=True)  # the last row drawn for a place keeps it
     if not len(taken):
         return _Items(features[0], taken)
-    return _Items(np.concatenate(features[1:])[len(every) - 1 - last], taken // limit)
+    return _Items(np.concatenate(features[1:])[len(all_places) - 1 - last], taken // limit)
 
 
 def _on_observations(comparisons: Comparisons, items: _Items, rng: np.random.Generator) -> Comparisons:

@@ -30,7 +30,7 @@ CHECKPOINT_STEPS = 50_000
 def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: AnnotateParams | None = None) -> Task:
     """Return the training task of an arm with a seed; hints ask chat models of `annotate`."""
     settings = arm.agent.settings
-    each = steps_per_update(settings) if settings.every_update else CHECKPOINT_STEPS
+    interval = steps_per_update(settings) if settings.every_update else CHECKPOINT_STEPS
     return Task(
         arm=arm.name,
         seed=seed,
@@ -39,7 +39,7 @@ def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: Annota
         settings=settings,
         shaping=arm.shaping,
         steps=arm.agent.steps,
-        checkpoint_steps=arm.agent.checkpoint_steps or each,
+        checkpoint_steps=arm.agent.checkpoint_steps or interval,
         device=arm.agent.device,
         annotate=annotate,
         curriculum=arm.agent.curriculum,

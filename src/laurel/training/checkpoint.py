@@ -125,8 +125,8 @@ def write_state(partial: Path, state: Mapping[str, Any]) -> None:
 
 def incomplete(directory: Path, error: Exception) -> DataError:
     """Return the error for a checkpoint that cannot be used."""
-    why = first_line(error)
-    return DataError(f"{directory}: not a complete checkpoint ({why}). Delete it to train this agent again.")
+    reason = first_line(error)
+    return DataError(f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent again.")
 
 
 def checked_state(directory: Path) -> dict[str, Any]:
@@ -182,9 +182,9 @@ def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any
         directory: of the last checkpoint, if there is one, which names the usage of stopped processes.
     """
     usage = resumed_usage(used_by(directory), by_asker(accounts.values()))
-    told = _of_any_process(accounts, directory)
-    more = {"accounts": told} if told else {}
-    return {"seconds": seconds, "wall": [began, time.time()], **more, **({USAGE: usage} if usage else {})}
+    merged = _of_any_process(accounts, directory)
+    extra = {"accounts": merged} if merged else {}
+    return {"seconds": seconds, "wall": [began, time.time()], **extra, **({USAGE: usage} if usage else {})}
 
 
 def _of_any_process(accounts: Mapping[str, Mapping[str, Any]], directory: Path) -> dict[str, Mapping[str, Any]]:
@@ -194,8 +194,13 @@ def _of_any_process(accounts: Mapping[str, Mapping[str, Any]], directory: Path) 
     before: dict[str, Mapping[str, Any]] = {}
     with suppress(DataError):  # missing or damaged, as in `used_by`
         before = read_json(directory / RUN).get("accounts", {})
-    both = {purpose: [of[purpose] for of in (accounts, before) if purpose in of] for purpose in {**before, **accounts}}
-    return {purpose: max(some, key=lambda one: one.get("states", 0)) for purpose, some in both.items()}
+    by_purpose = {
+        purpose: [source[purpose] for source in (accounts, before) if purpose in source]
+        for purpose in {**before, **accounts}
+    }
+    return {
+        purpose: max(versions, key=lambda account: account.get("states", 0)) for purpose, versions in by_purpose.items()
+    }
 
 
 def used_by(directory: Path) -> dict[str, Usage]:

@@ -51,7 +51,7 @@ def check_agents(
             try:
                 _check_algorithm(run_seed, context, arm.agent, adapter)
             except (EnvError, ParamsError) as error:
-                if all(other.agent == arm.agent for other in trained):
+                if all(peer.agent == arm.agent for peer in trained):
                     raise
                 raise type(error)(f"The arm {arm.name}: {error}") from None
 

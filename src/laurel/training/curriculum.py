@@ -62,17 +62,17 @@ class Curriculum:
 
     def follow(self, rollout: Rollout) -> None:
         """Update the averages with the next rollout, and the task probabilities of new episodes."""
-        over = rollout.terminated | rollout.truncated
-        transitions, n_envs = rollout.transitions, over.shape[1]
+        done = rollout.terminated | rollout.truncated
+        transitions, n_envs = rollout.transitions, done.shape[1]
         for t, paid in enumerate(rollout.extrinsic * rollout.valid):
             self._returns += paid
-            ended = over[t]
+            ended = done[t]
             if ended.any():
                 success = self._adapter.succeeded(self._returns[ended], transitions[t * n_envs + np.flatnonzero(ended)])
                 assert success is not None
                 self._note(rollout.observation[t][ended, -1].astype(np.int64), success)
                 self._returns[ended] = 0
-        self._steps += over.size
+        self._steps += done.size
         progress = np.abs(_spread(self._fast) - _spread(self._slow))
         boring = bored(self._fast, self._boring, self._params.mastered)
         probabilities = task_probabilities(progress, np.where(boring, self._params.boring, 1.0))
@@ -101,8 +101,8 @@ def task_probabilities(progress: DoubleArray, weight: DoubleArray) -> FloatArray
     >>> task_probabilities(np.array([0.0, 0.0, 0.3, 0.0]), np.array([1.0, 1.0, 1.0, 0.001])).round(2)
     array([0.23, 0.23, 0.54, 0.  ], dtype=float32)
     """
-    apart = progress - progress.mean()
-    score = apart / (apart.std() or 1.0)
+    centred = progress - progress.mean()
+    score = centred / (centred.std() or 1.0)
     weighted = weight / (1 + np.exp(-score))
     probabilities: FloatArray = (weighted / weighted.sum()).astype(np.float32)
     return probabilities

@@ -178,8 +178,8 @@ class SB3Engine(Engine):
     def train(self, assigned: Sequence[Assignment], adapter: EnvAdapter, advance: Callable[[int], None]) -> None:
         from laurel.training.sb3 import train_sb3
 
-        for one in assigned:
-            train_sb3(one.task, adapter, one.reward, one.directory, advance)
+        for assignment in assigned:
+            train_sb3(assignment.task, adapter, assignment.reward, assignment.directory, advance)
 
 
 ENGINES: Mapping[str, type[Engine]] = {"laurel": LaurelEngine, "sb3": SB3Engine}

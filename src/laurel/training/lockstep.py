@@ -54,7 +54,7 @@ def make_envs(
     """Make the environments of an agent: tensors on a device, or those of the host where it is None."""
     if shards > 1:
         seeds = [derive_seed(seed, "shard", number) for number in range(shards)]
-        return Shards([make_vector(env, adapter, n_envs // shards, own) for own in seeds])
+        return Shards([make_vector(env, adapter, n_envs // shards, shard_seed) for shard_seed in seeds])
     if device is None:
         return make_vector(env, adapter, n_envs, seed)
     return TensorVector(make_tensors(env, adapter, n_envs, seed, device), adapter)
@@ -71,8 +71,8 @@ def make_rollout(learner: Learner, envs: VectorEnv, observed: bool) -> Any:
 
 def group_of(learners: Sequence[Learner], envs: Sequence[VectorEnv], rollouts: Sequence[Any]) -> LearnerGroup:
     """Return learners of one setting in lockstep, each with its environments and its rollout."""
-    there = [its for its in envs if isinstance(its, TensorVector)]
-    if not there:
+    tensor_envs = [vector for vector in envs if isinstance(vector, TensorVector)]
+    if not tensor_envs:
         return learners[0].grouped(learners[1:])
     stacked = [learner for learner in learners if isinstance(learner, StackedPPO)]
-    return DevicePPO(stacked, there, [len(rollout.observation) > 0 for rollout in rollouts])
+    return DevicePPO(stacked, tensor_envs, [len(rollout.observation) > 0 for rollout in rollouts])

@@ -85,15 +85,15 @@ def train_together(
         runs = [start(agent, interest) for agent in agents]
         advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
         reached = sorted({run.progress.update for run in runs})
-        for together in [[run for run in runs if run.progress.update == update] for update in reached]:
-            group = _caught_up(together)
-            while together[0].progress.update < together[0].agent.last:
-                if any(run.ends_here for run in together):
-                    together = [again(run) if run.ends_here else run for run in together]
-                    group = _group(together)
-                _update(together, group)
-                advance(sum(run.task.steps_per_update for run in together))
-            for run in together:
+        for cohort in [[run for run in runs if run.progress.update == update] for update in reached]:
+            group = _caught_up(cohort)
+            while cohort[0].progress.update < cohort[0].agent.last:
+                if any(run.ends_here for run in cohort):
+                    cohort = [again(run) if run.ends_here else run for run in cohort]
+                    group = _group(cohort)
+                _update(cohort, group)
+                advance(sum(run.task.steps_per_update for run in cohort))
+            for run in cohort:
                 end(run)
     except BaseException:  # also Ctrl-C: what was asked is paid
         for run in opened:
@@ -164,8 +164,8 @@ def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
     try:
         learned = group.learn(rollouts)
     except TrainingError as error:
-        of = " or ".join(f"{run.task.arm} seed {run.task.seed}" for run in runs)
-        raise TrainingError(f"{of}: {error}") from error
+        names = " or ".join(f"{run.task.arm} seed {run.task.seed}" for run in runs)
+        raise TrainingError(f"{names}: {error}") from error
     seconds = (time.perf_counter() - started) / len(runs)
     for run, its_reward, metrics in zip(runs, rewarded, learned, strict=True):
         run.account(its_reward, metrics, seconds)
@@ -283,4 +283,4 @@ class _Run:
         helper = self.task.settings.helper
         hints = {helper.what: dict(self.helper.account)} if helper and self.helper else {}
         asked = {**hints, "its interest in tasks": self._interest}
-        return {**{name: one for name, one in asked.items() if one}, **self.reward.accounts}
+        return {**{name: account for name, account in asked.items() if account}, **self.reward.accounts}

@@ -48,8 +48,10 @@ class ShortTraining:
             ]
             train_together(agents, self.context.adapter, lambda _: None)
             curves = [read_rows(agent.directory) for agent in agents]
-        late = [row["return_mean"] for curve in curves for row in curve[-(-3 * len(curve) // 4) :] or curve[-1:]]
-        return Tried(_mean(late), [_mean(part) for part in _parts(curves)])
+        late_returns = [
+            row["return_mean"] for curve in curves for row in curve[-(-3 * len(curve) // 4) :] or curve[-1:]
+        ]
+        return Tried(_mean(late_returns), [_mean(part) for part in _parts(curves)])
 
     def _task(self, seed: int, settings: TrialParams) -> Task:
         from laurel.training.task import Task

@@ -141,12 +141,12 @@ class Code(Method[CodeParams]):
             assert inputs.trial is not None, "train-reward gives one"
             trial = partial(inputs.trial, settings=settings.trial)
         search = Search(numbers, sample, writer, trial, settings.trial.shaping.quantile)
-        best, every = search.run(settings.rounds)
-        write_json(place / QUALITY, save(place, search, best, every))
+        best, candidates = search.run(settings.rounds)
+        write_json(place / QUALITY, save(place, search, best, candidates))
 
     def notes(self, name: str, qualities: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         """Yield notes on functions that were taken without a score."""
-        why = (
+        reason = (
             f"too few episodes ended in so short a training. Raise rewards.{name}.trial.steps, or lower "
             "trial.ppo.n_envs"
             if self.settings.select == "training"
@@ -156,7 +156,7 @@ class Code(Method[CodeParams]):
             if quality["score"] is None:
                 yield (
                     f"The function of the reward {name} was taken without a score ({quality['chosen_by']}), so it may "
-                    f"be no better than the others: {why}."
+                    f"be no better than the others: {reason}."
                 )
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:

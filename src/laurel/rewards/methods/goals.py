@@ -75,9 +75,9 @@ def suggested(
         by_context: dict[str, list[str]] = {}
         if settings.form == "closed":
             sensible = [(*item, probability(votes)) for item, votes in answers]
-            for state, caption, yes in sensible:
-                by_context.setdefault(state, []).extend([caption] * ((yes or 0.0) > settings.least))
-            known = [yes for _, _, yes in sensible if yes is not None]
+            for state, caption, p_yes in sensible:
+                by_context.setdefault(state, []).extend([caption] * ((p_yes or 0.0) > settings.least))
+            known = [p_yes for _, _, p_yes in sensible if p_yes is not None]
             if known and (highest := max(known)) <= settings.least:
                 key = context.key(settings)
                 lower = f"set {key}.least lower ({settings.least:g} now), or " if highest else ""

@@ -48,15 +48,15 @@ class LikelyActions(Memoryless):
     """Rewards steps by an advisor's probabilities; each distinct state is asked about once.
 
     Args:
-        within: makes the same advisor with another budget; None: the advisor has no budget.
+        with_budget: makes the same advisor with another budget; None: the advisor has no budget.
     """
 
     threshold = 0.0
 
     def __init__(
-        self, advisor: Advisor, adapter: EnvAdapter, within: Callable[[BudgetParams], Advisor] | None = None
+        self, advisor: Advisor, adapter: EnvAdapter, with_budget: Callable[[BudgetParams], Advisor] | None = None
     ) -> None:
-        self._advisor, self._adapter, self._within = advisor, adapter, within
+        self._advisor, self._adapter, self._within = advisor, adapter, with_budget
 
     def limit(self, budget: BudgetParams) -> None:
         if self._within is not None:

@@ -72,17 +72,19 @@ class Online(LearningMethod[OnlineParams]):
             return f"the labels of {settings.replay} are replayed, and no judge is asked"
         judge = context.annotate.of_judge(settings.judge)
         voters = judge.voters
-        who = ", ".join(kind_of(voter).title for voter in voters)
-        what = "pairs of captions" if settings.form == "ranking" else "captions"
+        titles = ", ".join(kind_of(voter).title for voter in voters)
+        subject = "pairs of captions" if settings.form == "ranking" else "captions"
         asking = [voter.language_model for voter in voters if isinstance(kind_of(voter), ChatAnnotator)]
-        each = sum(params.votes * (2 if settings.form == "ranking" and params.both_orders else 1) for params in asking)
-        calls = f", which take {each * settings.questions:,} calls per agent without follow-ups" if each else ""
-        calls += self._cost(judge, adapter) if each else ""
+        n_calls = sum(
+            params.votes * (2 if settings.form == "ranking" and params.both_orders else 1) for params in asking
+        )
+        calls = f", which take {n_calls * settings.questions:,} calls per agent without follow-ups" if n_calls else ""
+        calls += self._cost(judge, adapter) if n_calls else ""
         known = context.annotate.feedback_seeds * self._known_answers(judge, adapter)
-        if each and known:
-            calls += f", and before that at most {known:,} with known answers in all, which take {each * known:,}"
-        most = f"at most {settings.questions:,} per agent"
-        return f"{who} is asked about {what} while agents are trained: {most}{calls}"
+        if n_calls and known:
+            calls += f", and before that at most {known:,} with known answers in all, which take {n_calls * known:,}"
+        limit = f"at most {settings.questions:,} per agent"
+        return f"{titles} is asked about {subject} while agents are trained: {limit}{calls}"
 
     def _cost(self, judge: AnnotateParams, adapter: EnvAdapter) -> str:
         """Return the cost of an agent's questions as text, from those about listed captions; empty without any."""
@@ -94,16 +96,16 @@ class Online(LearningMethod[OnlineParams]):
         needs = estimates(
             "pair" if settings.form == "ranking" else "caption", judge, adapter, listed, settings.prompt, settings.goal
         )
-        if not needs or not all(one.calls for one in needs):
+        if not needs or not all(need.calls for need in needs):
             return ""  # no server is asked, or the answers are stored, so that it is unknown what others take
         costs = [need.needs.most_cost for need in needs]
         if any(cost is None for cost in costs):
             return " and cost an unknown amount"
-        shares = [one.distinct / one.pairs / one.calls for one in needs]  # calls for a question, of those counted
-        most = settings.questions * sum(
+        shares = [need.distinct / need.pairs / need.calls for need in needs]  # calls for a question, of those counted
+        max_cost = settings.questions * sum(
             cost * share for cost, share in zip(costs, shares, strict=True) if cost is not None
         )
-        return f" and cost {in_words(most)} per agent at most if they are as long as those about listed captions"
+        return f" and cost {in_words(max_cost)} per agent at most if they are as long as those about listed captions"
 
     @staticmethod
     def _listed(adapter: EnvAdapter) -> list[str]:

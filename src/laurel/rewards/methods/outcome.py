@@ -223,10 +223,10 @@ class ChatJudge(OutcomeJudge):
         asked = self._kind.answers(self._question(shown), texts, key, self._context.account)
         return [probability(answers) for answers in asked]
 
-    def _question(self, more: Sequence[Example]) -> OutcomeQuestion:
+    def _question(self, extra: Sequence[Example]) -> OutcomeQuestion:
         settings = self._settings
         prompt = OutcomeQuestion.load_prompt(settings.prompt)
-        examples = [*(Example(example.episode, example.reached, example.why) for example in settings.examples), *more]
+        examples = [*(Example(example.episode, example.reached, example.why) for example in settings.examples), *extra]
         scored = self._kind.scored(prompt)
         return OutcomeQuestion(prompt, self._adapter, settings.goal, scored=scored, examples=examples)
 
@@ -334,8 +334,8 @@ class Outcome(Method[OutcomeParams]):
     def __init__(self, settings: OutcomeParams) -> None:
         super().__init__(settings)
         if settings.judge != "annotator":
-            who = {"supervised": "a classifier of true answers", "truth": "the environment itself"}[settings.judge]
-            self.summary = f"at an episode's end, whether its outcome is the goal by {who}"
+            judge = {"supervised": "a classifier of true answers", "truth": "the environment itself"}[settings.judge]
+            self.summary = f"at an episode's end, whether its outcome is the goal by {judge}"
         if settings.judge == "truth":
             self.role = "bound"
 
@@ -343,10 +343,10 @@ class Outcome(Method[OutcomeParams]):
         return MAIN if self.settings.judge == "annotator" else None
 
     def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
-        why = outcome_judge(self.settings, context, adapter).check()
-        if why is None and self.settings.labels and not (adapter.success_captions() or adapter.defines_success()):
+        reason = outcome_judge(self.settings, context, adapter).check()
+        if reason is None and self.settings.labels and not (adapter.success_captions() or adapter.defines_success()):
             return f"{adapter.env_id} does not say which episodes succeed, so there are no true answers for labels."
-        return why
+        return reason
 
     def estimate(self, context: RewardContext, collected: Collected | None, adapter: EnvAdapter) -> str | None:
         settings, texts = self.settings, None

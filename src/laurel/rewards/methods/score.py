@@ -195,13 +195,13 @@ def right_order(texts: Sequence[str], values: FloatArray, counts: IntArray, adap
     """
     if adapter.oracle("") is None:
         return None
-    often = np.argsort(-counts, kind="stable")
-    often = often[~np.isnan(values[often])][:COMPARED]
-    progress = np.array([adapter.oracle(texts[i]) or 0.0 for i in often])
-    first, second = np.triu_indices(len(often), 1)
-    apart = progress[first] != progress[second]
-    first, second = first[apart], second[apart]
-    right = (values[often][first] - values[often][second]) * (progress[first] - progress[second]) > 0
+    order = np.argsort(-counts, kind="stable")
+    order = order[~np.isnan(values[order])][:COMPARED]
+    progress = np.array([adapter.oracle(texts[i]) or 0.0 for i in order])
+    first, second = np.triu_indices(len(order), 1)
+    differs = progress[first] != progress[second]
+    first, second = first[differs], second[differs]
+    right = (values[order][first] - values[order][second]) * (progress[first] - progress[second]) > 0
     return paired_rate(right.astype(np.float64), first, second)
 
 

@@ -48,9 +48,9 @@ class Stored(Method[StoredParams]):
         return None
 
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        made, folder = _source_of(self.settings)
+        settings, folder = _source_of(self.settings)
         shutil.copytree(folder, place / MADE, ignore=shutil.ignore_patterns("set-*"))
-        write_json(place / CONFIG, {"settings": made.model_dump(mode="json")})
+        write_json(place / CONFIG, {"settings": settings.model_dump(mode="json")})
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         return _method(place).load(place / MADE, adapter, quantile)
@@ -62,31 +62,31 @@ class Stored(Method[StoredParams]):
         return _method(place).table(place / MADE, quantile)
 
 
-def _source_of(own: StoredParams) -> tuple[RewardParams, Path]:
+def _source_of(ref: StoredParams) -> tuple[RewardParams, Path]:
     """Return the settings and directory of the named reward.
 
     Raises:
         DataError: it is missing, was modified, does not match the digest, or is made separately for each seed or agent.
     """
-    path = Path(own.path)
+    path = Path(ref.path)
     manifest = checked_manifest(path, "train-reward")
-    if own.digest not in (None, manifest["digest"]):
-        raise DataError(f"{path}: its digest is {manifest['digest']}, but the params require {own.digest}.")
+    if ref.digest not in (None, manifest["digest"]):
+        raise DataError(f"{path}: its digest is {manifest['digest']}, but the params require {ref.digest}.")
     rewards = StoredRewards.read(path)
-    if own.name not in rewards.settings:
+    if ref.name not in rewards.settings:
         known = ", ".join(rewards.settings) or "none"
-        raise DataError(f"{path}: holds no reward {own.name}.{closest(own.name, rewards.settings)} It has {known}.")
-    if rewards.seeds[own.name] is not None:
+        raise DataError(f"{path}: holds no reward {ref.name}.{closest(ref.name, rewards.settings)} It has {known}.")
+    if rewards.seeds[ref.name] is not None:
         raise DataError(
-            f"{path}: its reward {own.name} is made separately for each agent's seed, so there is no single one to use."
+            f"{path}: its reward {ref.name} is made separately for each agent's seed, so there is no single one to use."
         )
-    settings = rewards.settings[own.name]
+    settings = rewards.settings[ref.name]
     if isinstance(method_of(settings), LearningMethod):
         raise DataError(
-            f"{path}: its reward {own.name} is learned while agents are trained, and each agent has its own, so there "
+            f"{path}: its reward {ref.name} is learned while agents are trained, and each agent has its own, so there "
             "is no single one to use."
         )
-    return settings, path / own.name
+    return settings, path / ref.name
 
 
 def _method(place: Path) -> Method[Any]:
