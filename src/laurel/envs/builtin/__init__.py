@@ -27,9 +27,9 @@ BALL_GAME = "laurel/BallGame-v0"
 TASKS = "laurel/Tasks-v0"
 
 
-def _register(env_id: str, where: str, steps: int | None = None, *, vector: bool = False) -> None:
+def _register(env_id: str, entry: str, steps: int | None = None, *, vector: bool = False) -> None:
     """Register an environment class of this package, with its vector version."""
-    module = f"{__name__}.{where}"
+    module = f"{__name__}.{entry}"
     vector_entry_point = f"{module}Vector" if vector else None
     gym.register(env_id, module, vector_entry_point=vector_entry_point, max_episode_steps=steps)
 

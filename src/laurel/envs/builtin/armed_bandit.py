@@ -126,21 +126,21 @@ class ArmedBanditVector(BatchEnv):
         self.means: DoubleArray = np.zeros((num_envs, self.arms.n_arms))
         self._regret: dict[str, DoubleArray] = {}
 
-    def begin(self, which: BoolArray) -> None:
+    def begin(self, mask: BoolArray) -> None:
         self.means = self.arms.draw(self.np_random, self.num_envs)
         self._regret = {}
 
     def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
-        never = np.zeros(self.num_envs, dtype=np.bool_)
+        no_ends = np.zeros(self.num_envs, dtype=np.bool_)
         if begins.all():
             self.begin(begins)
             self._regret = {"regret": np.zeros(self.num_envs)}
-            return np.zeros(self.num_envs), never
+            return np.zeros(self.num_envs), no_ends
         mean = self.means[np.arange(self.num_envs), actions]
         reward = self.arms.pull(self.np_random, mean)
         self._regret = {"regret": self.means.max(axis=1) - mean}
         self.means = self.arms.move(self.np_random, self.means)
-        return reward, never
+        return reward, no_ends
 
     def observe(self) -> IntArray:
         return np.zeros(self.num_envs, dtype=np.int64)

@@ -63,7 +63,7 @@ class BatchEnv(gym.vector.VectorEnv[Any, IntArray, Any]):
         return self.observe(), reward, ended, truncated, self.info()
 
     @abstractmethod
-    def begin(self, which: BoolArray) -> None:
+    def begin(self, mask: BoolArray) -> None:
         """Reset some of the environments (N,)."""
 
     @abstractmethod

@@ -52,9 +52,9 @@ class Catch(gym.Env[Array, np.int64]):
     def step(self, action: np.int64) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         self._paddle = min(max(self._paddle + MOVES[int(action)], 0), self.columns - 1)
         self._row += 1
-        over = self._row == self.rows - 1
-        reward = (1.0 if self._paddle == self._column else -1.0) if over else 0.0
-        return self._picture(), reward, over, False, {}
+        landed = self._row == self.rows - 1
+        reward = (1.0 if self._paddle == self._column else -1.0) if landed else 0.0
+        return self._picture(), reward, landed, False, {}
 
     def render(self) -> Array | None:
         if self.render_mode is None:

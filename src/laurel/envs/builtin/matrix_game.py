@@ -59,7 +59,7 @@ def is_right(concept: str, payoffs: tuple[Payoff, ...], outcome: int) -> bool:
         case "rawls":
             return min(payoff) == max(map(min, payoffs))
         case _:
-            return not any(other != payoff and other[0] >= payoff[0] and other[1] >= payoff[1] for other in payoffs)
+            return not any(rival != payoff and rival[0] >= payoff[0] and rival[1] >= payoff[1] for rival in payoffs)
 
 
 class MatrixGame(gym.Env[np.int64, np.int64]):

@@ -61,16 +61,16 @@ class Table(NamedTuple):
         """Return all distinct steps that episodes can make: states, actions, next states, rewards and whether they end
         the episode.
         """
-        met = set(np.flatnonzero(np.asarray(self.start)).tolist())
-        waiting, transitions = list(met), dict[tuple[int, int, int, float, bool], None]()
+        visited = set(np.flatnonzero(np.asarray(self.start)).tolist())
+        waiting, transitions = list(visited), dict[tuple[int, int, int, float, bool], None]()
         while waiting:
             state = waiting.pop()
             for action, outcomes in self.outcomes[state].items():
                 for probability, after, reward, terminated in outcomes:
                     if probability > 0:
                         transitions[state, action, int(after), float(reward), bool(terminated)] = None
-                        if not terminated and int(after) not in met:
-                            met.add(int(after))
+                        if not terminated and int(after) not in visited:
+                            visited.add(int(after))
                             waiting.append(int(after))
         states, actions, nexts, rewards, ends = (np.array(column) for column in zip(*transitions, strict=True))
         return states, actions, nexts, rewards, ends

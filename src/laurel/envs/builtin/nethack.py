@@ -65,9 +65,9 @@ class Games:
         """Length of an observation."""
         return self.crop**2 + STATUS + DISMISSED + MESSAGE
 
-    def begin(self, which: Sequence[bool], rng: np.random.Generator) -> None:
+    def begin(self, mask: Sequence[bool], rng: np.random.Generator) -> None:
         """Begin new games at some indices (N,), one after another."""
-        for game, begins in zip(self._games.games, which, strict=True):
+        for game, begins in zip(self._games.games, mask, strict=True):
             if begins:
                 game.begin(rng)
 
@@ -98,8 +98,8 @@ class Games:
         while place >= 0:
             game, square = divmod(place, self._maps.shape[1])
             y, x = divmod(square, SHAPE[1])
-            away = max(abs(y - self._y.item(game)), abs(x - self._x.item(game)))
-            distances[game] = away if distances[game] < 0 else min(away, distances[game])
+            distance = max(abs(y - self._y.item(game)), abs(x - self._x.item(game)))
+            distances[game] = distance if distances[game] < 0 else min(distance, distances[game])
             place = shown.find(1, place + 1)
         return np.array(distances)
 
@@ -193,12 +193,12 @@ class NetHackVector(BatchEnv):
         self.games, self.status_in_words = Games(num_envs, **options), status_in_words
         super().__init__(num_envs, max_episode_steps, _space(self.games.size), len(actions()))
 
-    def begin(self, which: BoolArray) -> None:
-        self.games.begin(which.tolist(), self.np_random)
+    def begin(self, mask: BoolArray) -> None:
+        self.games.begin(mask.tolist(), self.np_random)
 
     def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
         turns = zip(actions.tolist(), begins.tolist(), strict=True)
-        rewards, ended = zip(*self.games.step([None if over else action for action, over in turns]), strict=True)
+        rewards, ended = zip(*self.games.step([None if begin else action for action, begin in turns]), strict=True)
         if begins.any():
             self.begin(begins)
         return np.array(rewards), np.array(ended)

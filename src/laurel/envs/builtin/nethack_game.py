@@ -88,9 +88,11 @@ def action_names() -> tuple[str, ...]:
     """Return the names of the actions, such as "go north", "run north" and "eat"."""
     from nle import nethack
 
-    went = [f"go {_words(one.name)}" for one in nethack.CompassDirection]
-    ran = [f"run {_words(one.name.removesuffix('_LONGER'))}" for one in nethack.CompassDirectionLonger]
-    rest = [f"go {one.name.lower()}" if one.name != "WAIT" else "wait" for one in nethack.MiscDirection]
+    went = [f"go {_words(direction.name)}" for direction in nethack.CompassDirection]
+    ran = [f"run {_words(direction.name.removesuffix('_LONGER'))}" for direction in nethack.CompassDirectionLonger]
+    rest = [
+        f"go {direction.name.lower()}" if direction.name != "WAIT" else "wait" for direction in nethack.MiscDirection
+    ]
     return ("more", *went, *ran, *rest, "kick", "eat", "search")
 
 
@@ -337,9 +339,9 @@ def check_types(options: Mapping[str, object]) -> None:
         EnvError: one is of another type than its option.
     """
     for name, value in options.items():
-        kinds, what = _TYPES[name]
+        kinds, type_name = _TYPES[name]
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds != (bool,)):
-            raise EnvError(f"NetHack: {name} is {value!r}; it must be {what}.")
+            raise EnvError(f"NetHack: {name} is {value!r}; it must be {type_name}.")
 
 
 def draw_game(start: Callable[[int, int], bool], rng: np.random.Generator, games: int | None) -> None:
@@ -368,8 +370,8 @@ def arrays(number: int, memory: mmap | None = None) -> Seen:
     A row of MAPS is a map followed by one dark square, used for all squares outside the map.
     """
     layout = _layout(number)
-    whole = np.zeros((), layout) if memory is None else np.ndarray((), layout, memory)
-    seen = {name: whole[name] for name in layout.names or ()}
+    record = np.zeros((), layout) if memory is None else np.ndarray((), layout, memory)
+    seen = {name: record[name] for name in layout.names or ()}
     seen[MAPS][:] = dark()
     return {**seen, "message": seen[SAID][:, DISMISSED:], "glyphs": seen[MAPS][:, :-1].reshape(-1, *SHAPE)}
 
@@ -381,10 +383,10 @@ def views(seen: Seen) -> list[Seen]:
 
 def _layout(number: int) -> np.dtype[np.void]:
     described = {name: nle().OBSERVATION_DESC[name] for name in _KEYS}
-    fields = [(name, one["dtype"], (number, *one["shape"])) for name, one in described.items()]
-    own = [
+    fields = [(name, desc["dtype"], (number, *desc["shape"])) for name, desc in described.items()]
+    extra = [
         (SAID, np.uint8, (number, DISMISSED + MESSAGE)),
         (MAPS, np.int16, (number, SHAPE[0] * SHAPE[1] + 1)),
         (TARGET, np.int64, (number, 1)),
     ]
-    return np.dtype([*(field for field in fields if field[0] not in ("message", "glyphs")), *own], align=True)
+    return np.dtype([*(field for field in fields if field[0] not in ("message", "glyphs")), *extra], align=True)

@@ -43,13 +43,13 @@ class GamesProcess:
 
     def __init__(self, memory: IO[bytes], number: int, places: range, options: Mapping[str, Any]) -> None:
         self.places, self.drawn_from = places, options.get("games")
-        self._pipe, other = multiprocessing.Pipe()
-        files = other.fileno(), memory.fileno()
+        self._pipe, child_end = multiprocessing.Pipe()
+        files = child_end.fileno(), memory.fileno()
         # not a multiprocessing.Process: agents train in daemonic processes, which may not have children
         self._process = subprocess.Popen(  # noqa: S603 - our own
             [sys.executable, "-m", __name__, *map(str, files)], pass_fds=files, stdin=subprocess.DEVNULL
         )
-        other.close()
+        child_end.close()
         self.send(number, places, options)
 
     def ask(self, *request: Any) -> Any:
@@ -80,9 +80,9 @@ class GamesProcess:
 
     def _ended(self) -> EnvError:
         code = self._process.wait()
-        how = f"killed by signal {-code} (out of memory?)" if code < 0 else f"exit code {code}"
+        cause = f"killed by signal {-code} (out of memory?)" if code < 0 else f"exit code {code}"
         return EnvError(
-            f"NetHack: the process of games {self.places[0]} to {self.places[-1]} ended ({how}). Run it again, with "
+            f"NetHack: the process of games {self.places[0]} to {self.places[-1]} ended ({cause}). Run it again, with "
             "fewer processes or n_envs where memory was short."
         )
 
@@ -108,8 +108,8 @@ class Divided:
             self._processes = [GamesProcess(file, number, range(part[0], part[-1] + 1), options) for part in rest]
         for process in self._processes:
             process.answer()
-        elsewhere = [OtherGame(place, one) for one in self._processes for place in one.places]
-        self.games: list[Game | OtherGame] = [*self.here, *elsewhere]
+        others = [OtherGame(place, process) for process in self._processes for place in process.places]
+        self.games: list[Game | OtherGame] = [*self.here, *others]
 
     def step(self, actions: Sequence[int | None]) -> list[tuple[float, bool]]:
         """Take actions (N,) where there are any; return what each paid, and whether the game or the task ended."""
@@ -147,12 +147,12 @@ def _serve(pipe: Connection, memory: int) -> None:
     pipe.send(None)
     while True:
         try:
-            what, *how = pipe.recv()
-            if what == "start":
-                place, core, disp = how
+            request, *arguments = pipe.recv()
+            if request == "start":
+                place, core, disp = arguments
                 pipe.send(games[place].start(core, disp))
             else:
-                pipe.send(step_each(games.values(), *how))
+                pipe.send(step_each(games.values(), *arguments))
         except (EOFError, OSError):  # the parent has closed it, or is gone
             break
     for game in games.values():

@@ -26,21 +26,21 @@ class Simulator(BatchEnv):
         super().__init__(num_envs, max_episode_steps, gym.spaces.Discrete(model.n_states), model.n_actions)
         self.model = model
         self._start = np.cumsum(~model.terminal / (~model.terminal).sum() if exploring_starts else model.start)
-        most = int((model.transitions > 0).sum(axis=2).max())
-        self._after = np.argsort(-model.transitions, axis=2, kind="stable")[..., :most]  # (S, A, most)
+        n_next = int((model.transitions > 0).sum(axis=2).max())
+        self._after = np.argsort(-model.transitions, axis=2, kind="stable")[..., :n_next]  # (S, A, n_next)
         self._cumulative = np.take_along_axis(model.transitions, self._after, axis=2).cumsum(axis=2)
         self._state = np.zeros(num_envs, dtype=np.int64)
 
-    def begin(self, which: BoolArray) -> None:
-        draw = self.np_random.random((int(which.sum()), 1)) * self._start[-1]
-        self._state[which] = (self._start <= draw).sum(axis=1)
+    def begin(self, mask: BoolArray) -> None:
+        draw = self.np_random.random((int(mask.sum()), 1)) * self._start[-1]
+        self._state[mask] = (self._start <= draw).sum(axis=1)
 
     def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
         before = self._state
         draw = self.np_random.random((self.num_envs, 1))
         cumulative = self._cumulative[before, actions]
-        which = (cumulative <= draw * cumulative[:, -1:]).sum(axis=1)
-        self._state = self._after[before, actions, which]
+        index = (cumulative <= draw * cumulative[:, -1:]).sum(axis=1)
+        self._state = self._after[before, actions, index]
         reward, ended = self.model.rewards[before, actions, self._state], self.model.terminal[self._state]
         self.begin(begins)
         return reward, ended

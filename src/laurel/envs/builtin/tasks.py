@@ -102,17 +102,17 @@ def adapters_of(tasks: tuple[str, ...]) -> tuple[EnvAdapter, ...]:
 
     adapters = tuple(adapter_for(EnvParams(id=task)) for task in tasks)
     first = adapters[0]
-    for other in adapters:
-        alike = type(other) is type(first) and other.row_space == first.row_space
-        if not alike or other.action_space != first.action_space:
+    for adapter in adapters:
+        same_family = type(adapter) is type(first) and adapter.row_space == first.row_space
+        if not same_family or adapter.action_space != first.action_space:
             raise EnvError(
-                f"Tasks: {other.env_id} and {first.env_id} cannot be tasks of one agent: observations and actions must "
-                "be of one family and size, and adapters of one class."
+                f"Tasks: {adapter.env_id} and {first.env_id} cannot be tasks of one agent: observations and actions "
+                "must be of one family and size, and adapters of one class."
             )
-        if other.info_fields:
+        if adapter.info_fields:
             raise EnvError(
-                f"Tasks: {other.env_id} cannot be one of several tasks, because its adapter {type(other).__name__} "
-                f"needs fields of the environment's info (info_fields: {', '.join(other.info_fields)}). Name tasks "
+                f"Tasks: {adapter.env_id} cannot be one of several tasks, because its adapter {type(adapter).__name__} "
+                f"needs fields of the environment's info (info_fields: {', '.join(adapter.info_fields)}). Name tasks "
                 "whose captions and success do without."
             )
     return adapters

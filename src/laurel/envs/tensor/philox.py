@@ -46,9 +46,9 @@ def words(keys: Tensor, stream: int, start: int, shape: tuple[int, int, int]) ->
     time = torch.arange(start, start + n_times, device=device)[:, None, None, None]
     place = torch.arange(n_places, device=device)[:, None]
     block = torch.arange(blocks, device=device)
-    which = torch.full((), stream, dtype=torch.int64, device=device)
+    stream_word = torch.full((), stream, dtype=torch.int64, device=device)
     left, right = keys[:, 0, None, None], keys[:, 1, None, None]
-    drawn = philox((time, place, block, which), (left, right))
+    drawn = philox((time, place, block, stream_word), (left, right))
     return drawn.flatten(-2)[..., :n_words]
 
 

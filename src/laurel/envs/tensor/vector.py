@@ -34,8 +34,8 @@ class TensorVector(VectorEnv):
         step = Step._make([*map(host, self.rows.step(action, self.rows.draw(1)[0])), {}])
         return step._replace(reward=step.reward * ~self._resting, valid=step.valid & ~self._resting)
 
-    def stop(self, which: BoolArray, observation: Array) -> None:
-        self._resting |= which
+    def stop(self, mask: BoolArray, observation: Array) -> None:
+        self._resting |= mask
 
     def close(self) -> None:
         """Do nothing: the tensors are freed with their last reference."""
