@@ -85,8 +85,8 @@ def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: boo
     _check_info_fields(env.id, adapter)
     _check_captions(env.id, adapter)
     if adapter.generic:
-        alone = "so captions are made from its observation space alone, and no goal is known."
-        logger.warning("%s", f"{env.id} has no adapter, {alone} {adapter.left_out}".rstrip())
+        note = "so captions are made from its observation space alone, and no goal is known."
+        logger.warning("%s", f"{env.id} has no adapter, {note} {adapter.left_out}".rstrip())
     elif adapter_class.pack is EnvAdapter.pack and (texts := texts_of(spaces[0])):
         logger.warning(
             "%s",
@@ -104,9 +104,9 @@ def _check_words(env_id: str, adapter: EnvAdapter) -> None:
         words = getattr(adapter, name, MISSING)
         if not isinstance(words, kinds) or words == "":
             problem = f"has {name} {words!r}" if words is not MISSING else f"sets no {name}"
-            none = ", or None if none is known" if type(None) in kinds else ""
+            suffix = ", or None if none is known" if type(None) in kinds else ""
             raise EnvError(
-                f"env.id: the adapter {type(adapter).__name__} of {env_id} {problem}. Set {name} to a text{none} "
+                f"env.id: the adapter {type(adapter).__name__} of {env_id} {problem}. Set {name} to a text{suffix} "
                 "(CONTRIBUTING.md, Add an environment)."
             )
     for name in ("success_words", "action_names"):
@@ -204,8 +204,8 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         raise EnvError(f"env.kwargs: {error}") from None
     except NOT_OURS as error:
         if env.kwargs:
-            why = str(error) or type(error).__name__
-            raise EnvError(f"env.kwargs: {env_id} cannot be made with {env.kwargs}: {why}.") from error
+            reason = str(error) or type(error).__name__
+            raise EnvError(f"env.kwargs: {env_id} cannot be made with {env.kwargs}: {reason}.") from error
         raise EnvError(f"env.id: {env_id} cannot be made: {in_a_line(error)}. --debug shows where.") from error
 
 
@@ -265,9 +265,9 @@ def _import_module_of(env_id: str) -> None:
             f'env.id: "{env_id}" names a relative module; write its full name, as in "my_environment:Corridor-v0".'
         )
     if module:
-        here = str(Path.cwd())
-        if here not in sys.path:
-            sys.path.insert(0, here)
+        folder = str(Path.cwd())
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
         try:
             imported = importlib.import_module(module)
         except ModuleNotFoundError as error:

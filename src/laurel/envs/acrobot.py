@@ -101,8 +101,8 @@ class AcrobotAdapter(EnvAdapter):
         place = int(np.searchsorted(HEIGHTS, _height(row[None])[0], side="right"))
         motion = int(np.searchsorted(CHANGES, change, side="right"))
         turns = " and ".join(
-            f"the {which} bar turns {'with a positive' if turn > 0 else 'with a negative'} speed"
-            for which, turn in (("first", turn_a), ("second", turn_b))
+            f"the {ordinal} bar turns {'with a positive' if turn > 0 else 'with a negative'} speed"
+            for ordinal, turn in (("first", turn_a), ("second", turn_b))
             if abs(turn) > AT_REST
         )
         return f"The tip {PLACES[place]} {MOTIONS[motion]}" + (f"; {turns}." if turns else "; both bars rest.")

@@ -280,10 +280,10 @@ class EnvAdapter:
 
     def _standing(self, row: Array) -> Transitions:
         """Return a step that stays at a packed observation (1, D), without reward."""
-        no = np.zeros(1, dtype=np.bool_)
+        unset = np.zeros(1, dtype=np.bool_)
         info = {name: np.zeros(1, dtype=dtype) for name, dtype in self.info_fields.items()}
         action = np.zeros((1, *(self.action_space.shape or ())), dtype=self.action_space.dtype)
-        return Transitions(row, action, np.zeros(1, dtype=np.float32), row, no, no, info)
+        return Transitions(row, action, np.zeros(1, dtype=np.float32), row, unset, unset, info)
 
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:

@@ -85,18 +85,18 @@ class BlackjackAdapter(EnvAdapter):
     def describe(self, event: int) -> str:
         verb, before, ace_before, total, ace, dealer = (int(digit) for digit in np.unravel_index(event, SHAPE))
         hand = f"{total} with a usable ace" if ace else str(total)
-        against = f"against the dealer's {'ace' if dealer == 1 else dealer}"
+        dealer_text = f"against the dealer's {'ace' if dealer == 1 else dealer}"
         if before:
-            hit = f"You hit on {before}{' with a usable ace' if ace_before else ''} {against}"
+            hit = f"You hit on {before}{' with a usable ace' if ace_before else ''} {dealer_text}"
             return f"{hit} and go bust at {total}: you lose." if verb == BUST else f"{hit} and have {hand}."
         if verb == BUST:
             return f"You go bust at {total}: you lose."
         if verb == HAND:
-            return f"You have {hand} {against}."
+            return f"You have {hand} {dealer_text}."
         if verb == WIN and total <= DEALER_STOPS:
-            text = f"You win with {hand} {against}: the dealer goes bust."
+            text = f"You win with {hand} {dealer_text}: the dealer goes bust."
         else:
-            text = _ENDS[verb].format(f"{hand} {against}")
+            text = _ENDS[verb].format(f"{hand} {dealer_text}")
         return f"You stick. {text}" if self.with_action else text
 
     def events(self) -> Iterable[int]:

@@ -81,14 +81,14 @@ class CliffWalkingAdapter(EnvAdapter):
             STEPS[after] < STEPS[before],
         ]
         event = np.select(conditions, [REACH, FALL, STAY, CLOSER], FARTHER)
-        where = np.where(event <= FARTHER, after, 0)
+        square = np.where(event <= FARTHER, after, 0)
         named_action = transitions.action + 1 if self.with_action else np.zeros_like(event)
-        return np.ravel_multi_index((event, where, named_action), SHAPE).astype(np.int64)
+        return np.ravel_multi_index((event, square, named_action), SHAPE).astype(np.int64)
 
     def describe(self, event: int) -> str:
-        verb, where, action = (int(digit) for digit in np.unravel_index(event, SHAPE))
-        steps = int(STEPS[where])
-        place = "at the start" if where == START else _PLACES[min(int(_ROW[where]), 2)]
+        verb, square, action = (int(digit) for digit in np.unravel_index(event, SHAPE))
+        steps = int(STEPS[square])
+        place = "at the start" if square == START else _PLACES[min(int(_ROW[square]), 2)]
         words = (place,) if verb == STAY else (f"{steps} step{'s' if steps != 1 else ''}", place)
         text = _WORDS[verb].format(*words)
         return f"You try to go {ACTIONS[action - 1]}. {text}" if action else text
@@ -100,9 +100,9 @@ class CliffWalkingAdapter(EnvAdapter):
         squares = range(START + 1)
         nearer = [square for square in squares if square != START and STEPS[square] < STEPS.max()]
         for verb in _WORDS:
-            for where in {STAY: squares, CLOSER: nearer, FARTHER: squares}.get(verb, (0,)):
+            for square in {STAY: squares, CLOSER: nearer, FARTHER: squares}.get(verb, (0,)):
                 for action in range(1, len(ACTIONS) + 1) if self.with_action else (0,):
-                    yield int(np.ravel_multi_index((verb, where, action), SHAPE))
+                    yield int(np.ravel_multi_index((verb, square, action), SHAPE))
 
     def describe_observation(self, observation: Any) -> str:
         square = int(observation)

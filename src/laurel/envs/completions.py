@@ -39,15 +39,15 @@ class CompletionsAdapter(EnvAdapter):
         return text_of(action)
 
 
-def text_sizes(adapter: EnvAdapter, who: str) -> tuple[int, int]:
+def text_sizes(adapter: EnvAdapter, reader: str) -> tuple[int, int]:
     """Return the bytes of a prompt and of a completion, at most.
 
     Raises:
-        EnvError: observations or actions of the environment are not texts; the message says that `who` needs texts.
+        EnvError: observations or actions of the environment are not texts; the message says that `reader` needs texts.
     """
     if not adapter.texts:
         raise EnvError(
-            f"{who} reads and writes texts, but {adapter.env_id} has other observations and actions. Set env.id to "
+            f"{reader} reads and writes texts, but {adapter.env_id} has other observations and actions. Set env.id to "
             "laurel/Completions-v0, or to an environment whose adapter sets `texts`."
         )
     return adapter.observation_size, adapter.action_space.shape[0]  # type: ignore[index]

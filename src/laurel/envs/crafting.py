@@ -69,10 +69,10 @@ def _verbs() -> list[Verb]:
             verbs.append(("You search the grass and find nothing.", False))
         else:
             verbs.append((f"You can do nothing with {_named(name)}.", False))
-    for doing, names in (("place", rules.PLACED), ("make", rules.TOOLS)):
+    for verb, names in (("place", rules.PLACED), ("make", rules.TOOLS)):
         nouns = ["a sapling" if name == "plant" else _named(name) for name in names]
-        verbs += [(f"You {doing} {noun}.", True) for noun in nouns]
-        verbs += [(f"You try to {doing} {noun}, but lack what it takes.", False) for noun in nouns]
+        verbs += [(f"You {verb} {noun}.", True) for noun in nouns]
+        verbs += [(f"You try to {verb} {noun}, but lack what it takes.", False) for noun in nouns]
     return [*verbs, ("You wake up, rested.", True), ("You lose health.", False), ("You die.", False)]
 
 
@@ -133,7 +133,7 @@ class CraftingAdapter(EnvAdapter):
             placed = number < len(rules.PLACED)
             able = np.all([had[:, ITEM[item]] >= amount for item, amount in recipe.uses.items()], axis=0)
             if placed:
-                able &= np.isin(faced, [MATERIAL[one] for one in recipe.where])
+                able &= np.isin(faced, [MATERIAL[material] for material in recipe.where])
                 first, count, place = PLACE, len(rules.PLACED), number
             else:
                 able &= np.all([near[needed] for needed in recipe.nearby], axis=0)
@@ -208,8 +208,8 @@ def _actions_of(verb: int) -> Iterable[int]:
         return range(len(ACTIONS))
     if verb >= PLACE:
         names = (*rules.PLACED, *rules.PLACED) if verb < MAKE else (*rules.TOOLS, *rules.TOOLS)
-        doing, first = ("place", PLACE) if verb < MAKE else ("make", MAKE)
-        return [ACTION[f"{doing}_{names[verb - first]}"]]
+        prefix, first = ("place", PLACE) if verb < MAKE else ("make", MAKE)
+        return [ACTION[f"{prefix}_{names[verb - first]}"]]
     if verb >= GAIN:
         return [ACTION["do"]]
     if verb >= WALK:

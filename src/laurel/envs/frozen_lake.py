@@ -74,8 +74,8 @@ class FrozenLakeAdapter(EnvAdapter):
         self._set_map(goals)
 
     def feature_values(self, observation: Array) -> Array:
-        where = observation[:, 0]
-        return np.stack([*np.divmod(where, self._columns), self._distance[where]], axis=1)
+        square = observation[:, 0]
+        return np.stack([*np.divmod(square, self._columns), self._distance[square]], axis=1)
 
     def inspect(self, env: gym.Env[Any, Any]) -> None:
         self._set_squares(env.unwrapped.desc.astype("U1"))  # type: ignore[attr-defined]
@@ -111,14 +111,14 @@ class FrozenLakeAdapter(EnvAdapter):
             nearer < 0,
         ]
         event = np.select(conditions, [REACH, FALL, STAY, CLOSER, FARTHER], ASIDE)
-        where = np.where(transitions.terminated, 0, after)
+        square = np.where(transitions.terminated, 0, after)
         named_action = transitions.action + 1 if self.with_action else np.zeros_like(event)
-        return np.ravel_multi_index((event, where, named_action), self._shape).astype(np.int64)
+        return np.ravel_multi_index((event, square, named_action), self._shape).astype(np.int64)
 
     def describe(self, event: int) -> str:
-        verb, where, action = (int(digit) for digit in np.unravel_index(event, self._shape))
-        row, column = divmod(where, self._columns)
-        squares = int(self._distance[where])
+        verb, square, action = (int(digit) for digit in np.unravel_index(event, self._shape))
+        row, column = divmod(square, self._columns)
+        squares = int(self._distance[square])
         distance = f"{squares} square{'s' if squares != 1 else ''}"
         text = self._words[verb].format(distance=distance, place=f"row {row + 1}, column {column + 1}")
         return f"You try to go {ACTIONS[action - 1]}. {text}" if action else text
@@ -131,9 +131,9 @@ class FrozenLakeAdapter(EnvAdapter):
         for verb in _WORDS:
             if verb == ASIDE and self._goal.sum() == 1 and self.max_moves == 1:
                 continue  # every move leads nearer to a single goal or away from it
-            for where in (0,) if verb in (FALL, REACH) else np.flatnonzero(~self._goal):
+            for square in (0,) if verb in (FALL, REACH) else np.flatnonzero(~self._goal):
                 for action in actions:
-                    yield int(np.ravel_multi_index((verb, where, action), self._shape))
+                    yield int(np.ravel_multi_index((verb, square, action), self._shape))
 
     def describe_observation(self, observation: Any) -> str:
         row, column = divmod(int(observation), self._columns)

@@ -68,9 +68,9 @@ class GenericAdapter(EnvAdapter):
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
     ) -> None:
         super().__init__(env_id, observation_space, action_space, with_action=with_action)
-        every = _parts(self.packed, ("the state", "number"))
-        self._parts = every[:MAX_PARTS]
-        self.left_out = _left_out([part.name for part in every[MAX_PARTS:]], texts_of(observation_space))
+        parts = _parts(self.packed, ("the state", "number"))
+        self._parts = parts[:MAX_PARTS]
+        self.left_out = _left_out([part.name for part in parts[MAX_PARTS:]], texts_of(observation_space))
         self._action_parts: list[_Part] = []
         if with_action and isinstance(action_space, (gym.spaces.Discrete, gym.spaces.Box)):
             self._action_parts = _parts(PackedSpace(action_space), ("the action", "action"))[:MAX_ACTION_PARTS]
@@ -109,8 +109,8 @@ def _left_out(parts: Sequence[str], texts: Sequence[str]) -> str:
     """
     sentences = []
     if parts:
-        more = f" and {len(parts) - 1:,} further part{'s' * (len(parts) > 2)}" if len(parts) > 1 else ""
-        sentences.append(f"They leave out {parts[0]}{more}.")
+        rest = f" and {len(parts) - 1:,} further part{'s' * (len(parts) > 2)}" if len(parts) > 1 else ""
+        sentences.append(f"They leave out {parts[0]}{rest}.")
     if texts:
         sentences.append(f"Neither captions nor agents see the text of {', '.join(texts)}.")
     return " ".join(sentences)
@@ -194,8 +194,8 @@ def _summary(space: gym.Space[Any], name: str, columns: slice) -> _Part:
         if shape[axis] < len(THIRDS) - 1:
             return level * len(THIRDS) + len(THIRDS) - 1
         thirds = np.stack([third.mean(axis=1) for third in np.array_split(means, 3, axis=1)], axis=1)
-        most = np.where(thirds.max(axis=1) - thirds.min(axis=1) > step, thirds.argmax(axis=1), len(THIRDS) - 1)
-        return level * len(THIRDS) + most
+        brightest = np.where(thirds.max(axis=1) - thirds.min(axis=1) > step, thirds.argmax(axis=1), len(THIRDS) - 1)
+        return level * len(THIRDS) + brightest
 
     def say(digit: int) -> str:
         level, third = divmod(digit, len(THIRDS))

@@ -66,7 +66,7 @@ NOT_OURS = (Exception, SystemExit)
 
 
 @contextmanager
-def named(env_id: str, what: str) -> Iterator[None]:
+def named(env_id: str, method: str) -> Iterator[None]:
     """Turn exceptions of the environment's code into an `EnvError` that names the environment."""
     try:
         yield
@@ -74,10 +74,10 @@ def named(env_id: str, what: str) -> Iterator[None]:
         raise
     except _MisfitError as error:
         raise EnvError(
-            f"{env_id}: the environment's {what} does not match its observation_space: {error}. Fix it."
+            f"{env_id}: the environment's {method} does not match its observation_space: {error}. Fix it."
         ) from None
     except NOT_OURS as error:
-        raise failure(env_id, f"environment's {what}", error) from error
+        raise failure(env_id, f"environment's {method}", error) from error
 
 
 def not_text(env_id: str, caption: object) -> EnvError:
@@ -88,9 +88,9 @@ def not_text(env_id: str, caption: object) -> EnvError:
     )
 
 
-def failure(env_id: str, what: str, error: BaseException) -> EnvError:
-    """Return the error for an exception in the user's code; `what` is e.g. "environment's step"."""
-    return EnvError(f"{env_id}: the {what} raised {in_a_line(error)}. --debug shows where.")
+def failure(env_id: str, subject: str, error: BaseException) -> EnvError:
+    """Return the error for an exception in the user's code; `subject` is e.g. "environment's step"."""
+    return EnvError(f"{env_id}: the {subject} raised {in_a_line(error)}. --debug shows where.")
 
 
 def _range_of(space: gym.Space[Any]) -> tuple[Any, Any] | None:

@@ -28,7 +28,7 @@ def joined(envs: Sequence[VectorEnv]) -> Iterator[VectorEnv]:
     """
     if len(envs) == 1:
         yield envs[0]
-    elif all(_is_cart_pole(its.form) for its in envs):
+    elif all(_is_cart_pole(env.form) for env in envs):
         poles = _CartPoles(envs)
         try:
             yield poles
@@ -42,15 +42,15 @@ class _InTurns(VectorEnv):
     """Environments stepped one after another."""
 
     def __init__(self, envs: Sequence[VectorEnv]) -> None:
-        self.adapter, self.n_envs = envs[0].adapter, sum(its.n_envs for its in envs)
+        self.adapter, self.n_envs = envs[0].adapter, sum(env.n_envs for env in envs)
         self._members = envs
 
     def begin_step(self, actions: Array) -> None:
-        for its, some in zip(self._members, np.split(actions, len(self._members)), strict=True):
-            its.begin_step(some)
+        for member, chunk in zip(self._members, np.split(actions, len(self._members)), strict=True):
+            member.begin_step(chunk)
 
     def end_step(self) -> Step:
-        return Step.concatenated([its.end_step() for its in self._members])
+        return Step.concatenated([member.end_step() for member in self._members])
 
 
 class Shards(_InTurns):
@@ -67,18 +67,18 @@ class Shards(_InTurns):
     def rows(self) -> list[tuple[slice, VectorEnv]]:
         """Return the shards with their rows."""
         size = self.n_envs // len(self.members)
-        return [(slice(i * size, (i + 1) * size), its) for i, its in enumerate(self.members)]
+        return [(slice(i * size, (i + 1) * size), member) for i, member in enumerate(self.members)]
 
     def reset(self) -> Array:
-        return np.concatenate([its.reset() for its in self.members])
+        return np.concatenate([member.reset() for member in self.members])
 
     def draw_tasks(self, chances: FloatArray) -> None:
-        for its in self.members:
-            its.draw_tasks(chances)
+        for member in self.members:
+            member.draw_tasks(chances)
 
     def close(self) -> None:
-        for its in self.members:
-            its.close()
+        for member in self.members:
+            member.close()
 
 
 class _CartPoles(VectorEnv):
@@ -86,7 +86,7 @@ class _CartPoles(VectorEnv):
 
     def __init__(self, envs: Sequence[VectorEnv]) -> None:
         self._members = envs
-        forms = [its.form for its in envs]
+        forms = [env.form for env in envs]
         combined = copy.copy(forms[0])  # with the options that all share
         combined.num_envs = sum(form.num_envs for form in forms)
         combined.action_space = type(combined.action_space)(np.concatenate([form.action_space.nvec for form in forms]))
@@ -103,16 +103,16 @@ class _CartPoles(VectorEnv):
             pack=envs[0].adapter.pack,
             form=combined,
         )
-        self.ended = np.concatenate([its.ended for its in envs])
-        self.resting = np.concatenate([its.resting for its in envs])
+        self.ended = np.concatenate([env.ended for env in envs])
+        self.resting = np.concatenate([env.resting for env in envs])
 
     def part(self) -> None:
         """Copy the state back to the members."""
-        for s, its in enumerate(self._members):
-            rows = slice(s * its.n_envs, (s + 1) * its.n_envs)
-            its.form.state = self.form.state[:, rows].copy()
-            its.form.steps, its.form.prev_done = self.form.steps[rows].copy(), self.form.prev_done[rows].copy()
-            its.ended = self.ended[rows].copy()
+        for s, member in enumerate(self._members):
+            rows = slice(s * member.n_envs, (s + 1) * member.n_envs)
+            member.form.state = self.form.state[:, rows].copy()
+            member.form.steps, member.form.prev_done = self.form.steps[rows].copy(), self.form.prev_done[rows].copy()
+            member.ended = self.ended[rows].copy()
 
 
 class _Streams:

@@ -176,10 +176,10 @@ class MiniGridAdapter(EnvAdapter):
 
         `goal` has the mission: stored observations do not hold it.
         """
-        view, (here, end) = np.asarray(observation["image"]), CARRIED
-        carried = view[here, end]
+        view, (middle, end) = np.asarray(observation["image"]), CARRIED
+        carried = view[middle, end]
         seen = sorted(
-            (end - y + abs(x - here), end - y, x - here, _named_thing(view[x, y]))
+            (end - y + abs(x - middle), end - y, x - middle, _named_thing(view[x, y]))
             for x in range(VIEW)
             for y in range(VIEW)
             if (x, y) not in (CARRIED, FRONT) and view[x, y, 0] in (DOOR, KEY, BALL, BOX, GOAL, LAVA)
@@ -286,7 +286,7 @@ class MiniGridAdapter(EnvAdapter):
                 yield from event_indices(
                     verb,
                     GOES_ON,
-                    [one for one in things if one[0] in ABOUT.get(verb, ())],
+                    [pair for pair in things if pair[0] in ABOUT.get(verb, ())],
                     with_action=self.with_action,
                 )
         for mission, endings in ((SUCCEEDS, self._task.solved_by), (FAILS, self._task.failed_by)):
@@ -365,19 +365,19 @@ def _named_thing(cell: Array) -> str:
         return "the goal"
     if kind in (EMPTY, FLOOR):
         return "nothing"
-    how = f"{('open', 'closed', 'locked')[state]} " if kind == DOOR else ""
-    return f"the {how}{COLORS[color]} {OBJECTS[kind]}"
+    door_state = f"{('open', 'closed', 'locked')[state]} " if kind == DOOR else ""
+    return f"the {door_state}{COLORS[color]} {OBJECTS[kind]}"
 
 
 def _walls(view: Array) -> Iterator[str]:
     """Say how far the way ahead is free, if it is, and whether there are walls on the agent's sides."""
-    here, end = CARRIED
-    free = next((far for far in range(1, VIEW) if view[here, end - far, 0] not in (EMPTY, FLOOR)), VIEW) - 1
+    middle, end = CARRIED
+    free = next((far for far in range(1, VIEW) if view[middle, end - far, 0] not in (EMPTY, FLOOR)), VIEW) - 1
     if free:
         yield f"The way ahead is free for {free} square{'s' * (free != 1)}."
-    beside = [way for way, x in (("left", here - 1), ("right", here + 1)) if view[x, end, 0] == WALL]
-    if beside:
-        yield f"A wall is to your {' and to your '.join(beside)}."
+    sides = [way for way, x in (("left", middle - 1), ("right", middle + 1)) if view[x, end, 0] == WALL]
+    if sides:
+        yield f"A wall is to your {' and to your '.join(sides)}."
 
 
 def _location(forward: int, aside: int) -> str:

@@ -104,17 +104,17 @@ def numbers_of(mission: str) -> Array:
             start = 1 + (half * CLAUSES // HALF + place) * CLAUSE
             row[start + VERB] = 1 + _VERBS.index(match["verb"])
             row[start + AT] = BESIDE.index(match["at"] or "")
-            for at, words in ((FIRST, match["first"]), (SECOND, match["second"])):
+            for offset, words in ((FIRST, match["first"]), (SECOND, match["second"])):
                 if words:
-                    row[start + at : start + at + THING] = _numbers_of_object(words)
+                    row[start + offset : start + offset + THING] = _numbers_of_object(words)
     return row
 
 
 def _numbers_of_object(words: str) -> tuple[int, int, int, int]:
     parts = _PARTS.fullmatch(words)
     assert parts is not None
-    article, color, kind, where = parts.groups()
-    return ARTICLES.index(article), KINDS[kind], COLORS.index(color) + 1 if color else 0, WHERE.index(where)
+    article, color, kind, location = parts.groups()
+    return ARTICLES.index(article), KINDS[kind], COLORS.index(color) + 1 if color else 0, WHERE.index(location)
 
 
 def words_of(row: Array) -> str:
@@ -141,17 +141,17 @@ def named(missions: Array, thing: slice, cells: Array) -> Array:
 
     MAY_BE if the mission says where the object was at the start, which cannot be seen later.
     """
-    kind, color, where = (missions[:, thing.start + part, None] for part in (_KIND, _COLOR, _WHERE))
+    kind, color, location = (missions[:, thing.start + part, None] for part in (_KIND, _COLOR, _WHERE))
     fits = (cells[..., 0] == kind) | ((kind == ANY) & np.isin(cells[..., 0], THINGS))
     fits &= (color == 0) | (cells[..., 1] + 1 == color)
-    return fits * np.where(where == 0, Relation.NAMED, Relation.MAY_BE)
+    return fits * np.where(location == 0, Relation.NAMED, Relation.MAY_BE)
 
 
 def _objects(missions: Array) -> Iterable[tuple[slice, IntArray]]:
     """Yield each slice of a mission that may hold an object, with the rows (M,) that have one there."""
     for clause in range(CLAUSES):
-        for at in (FIRST, SECOND):
-            start = 1 + clause * CLAUSE + at
+        for offset in (FIRST, SECOND):
+            start = 1 + clause * CLAUSE + offset
             rows = np.flatnonzero(missions[:, start + _KIND])
             if len(rows):
                 yield slice(start, start + THING), rows
@@ -168,8 +168,8 @@ class MissionAdapter(MiniGridAdapter):
             "mission", "what the mission asks for first: 1 open, 2 go to, 3 pick up, 4 put beside another", whole=True
         ),
         *(
-            Feature(f"mission_{thing}_{part}", f"{meaning} of the {which} object that it names", whole=True)
-            for thing, which in (("thing", "first"), ("other", "second"))
+            Feature(f"mission_{thing}_{part}", f"{meaning} of the {ordinal} object that it names", whole=True)
+            for thing, ordinal in (("thing", "first"), ("other", "second"))
             for part, meaning in (
                 ("kind", f"kind (4 door, 5 key, 6 ball, 7 box, {ANY} any of them; 0 where there is none)"),
                 ("color", f"colour (0 any, {', '.join(f'{n} {color}' for n, color in enumerate(COLORS, 1))})"),
@@ -221,18 +221,18 @@ class MissionAdapter(MiniGridAdapter):
         """Add the mission to the view, one-hot: verb and both objects of four clauses, and how halves are joined."""
         clauses = observation[:, IMAGE + 2 :].reshape(-1, CLAUSES, CLAUSE)
         asks = _ASKS_FOR[clauses[..., VERB]]
-        columns = [(asks == one) for one in (OPEN, GO, PICK, PUT)]
-        for at in (FIRST, SECOND):
-            columns += [clauses[..., at + _KIND] == kind for kind in KINDS.values()]
-            columns += [clauses[..., at + _COLOR] == color for color in range(1, len(COLORS) + 1)]
-            columns += [clauses[..., at + _WHERE] == where for where in range(1, len(WHERE))]
+        columns = [(asks == code) for code in (OPEN, GO, PICK, PUT)]
+        for clause_offset in (FIRST, SECOND):
+            columns += [clauses[..., clause_offset + _KIND] == kind for kind in KINDS.values()]
+            columns += [clauses[..., clause_offset + _COLOR] == color for color in range(1, len(COLORS) + 1)]
+            columns += [clauses[..., clause_offset + _WHERE] == location for location in range(1, len(WHERE))]
         mission = np.stack(columns, axis=2).reshape(len(observation), -1)
         joins = observation[:, IMAGE + 1, None] == np.arange(1, len(JOINS))
         return np.concatenate([super().features(observation), mission, joins], axis=1, dtype=np.float32)
 
     def feature_values(self, observation: Array) -> Array:
         first = observation[:, IMAGE + 2 : IMAGE + 2 + CLAUSE].astype(np.int64)
-        parts = [first[:, at + part] for at in (FIRST, SECOND) for part in (_KIND, _COLOR)]
+        parts = [first[:, offset + part] for offset in (FIRST, SECOND) for part in (_KIND, _COLOR)]
         return np.concatenate(
             [super().feature_values(observation), np.stack([_ASKS_FOR[first[:, VERB]], *parts], axis=1)], axis=1
         )
@@ -251,14 +251,14 @@ class MissionAdapter(MiniGridAdapter):
         for thing, rows in _objects(missions):
             mission = missions[rows]
             arrives[rows] |= named(mission, thing, front[rows, None])[:, 0] > 0
-            was, now = named(mission, thing, earlier[rows]) > 0, named(mission, thing, later[rows]) > 0
-            _keep_nearest(seen, rows, later[rows], now & ~was.any(axis=1, keepdims=True))
-            _keep_nearest(near, rows, earlier[rows], was & _AHEAD)
-        through = cell_of(before, FRONT)[:, 0] == DOOR
+            fits_before, fits_after = named(mission, thing, earlier[rows]) > 0, named(mission, thing, later[rows]) > 0
+            _keep_nearest(seen, rows, later[rows], fits_after & ~fits_before.any(axis=1, keepdims=True))
+            _keep_nearest(near, rows, earlier[rows], fits_before & _AHEAD)
+        at_door = cell_of(before, FRONT)[:, 0] == DOOR
         return [
             ((moved | turned) & arrives, GO_TO, kind_of(front)),
             ((moved | turned) & (seen[:, 0] < _NOTHING), SEE, kind_of(seen[:, 1:])),
-            (moved & ~through & (near[:, 0] < _NOTHING), CLOSER, kind_of(near[:, 1:])),
+            (moved & ~at_door & (near[:, 0] < _NOTHING), CLOSER, kind_of(near[:, 1:])),
         ]
 
     def relations(self, before: Array, event: IntArray, kind: IntArray) -> IntArray:
@@ -267,24 +267,24 @@ class MissionAdapter(MiniGridAdapter):
         for thing, rows in _objects(missions):
             mission = missions[rows]
             fits = named(mission, thing, cells[rows])[:, 0]
-            clause, at = divmod(thing.start - 1, CLAUSE)
-            if at == FIRST:
+            clause, offset = divmod(thing.start - 1, CLAUSE)
+            if offset == FIRST:
                 verb, done = _ASKS_FOR[mission[:, thing.start - FIRST]], _DOES[event[rows]]
                 asked = (verb == done) | ((verb == PUT) & (done == PICK))
-                when = _WHEN[mission[:, 0], clause * HALF // CLAUSES]
-                fits = np.where(asked & (fits == Relation.NAMED), when, fits)
+                timing = _WHEN[mission[:, 0], clause * HALF // CLAUSES]
+                fits = np.where(asked & (fits == Relation.NAMED), timing, fits)
             relation[rows] = np.maximum(relation[rows], fits)
         return relation
 
     def events(self) -> Iterable[int]:
         yield from super().events()
-        things = [one for one in self.things() if one[0] in THINGS]
+        things = [pair for pair in self.things() if pair[0] in THINGS]
         for verb in ABOUT:
-            about = [one for one in things if one[0] in ABOUT[verb]]
+            objects = [pair for pair in things if pair[0] in ABOUT[verb]]
             for relation in Relation if self._varied else _PLAIN:
                 mentioned = relation is not Relation.NONE or verb in (GO_TO, CLOSER)
                 if mentioned and (relation <= Relation.NAMED or _DOES[verb]) and self._goes_on(verb, relation):
-                    yield from event_indices(verb, GOES_ON, about, with_action=self.with_action, relation=relation)
+                    yield from event_indices(verb, GOES_ON, objects, with_action=self.with_action, relation=relation)
 
     @property
     def _varied(self) -> bool:
@@ -300,10 +300,10 @@ class MissionAdapter(MiniGridAdapter):
             return True
         if verb not in (GO_TO, CLOSER) and not super()._possible(verb):
             return False
-        if verb in _NEEDS and not any(self._goes_on(_NEEDS[verb], one) for one in _PLAIN):
+        if verb in _NEEDS and not any(self._goes_on(_NEEDS[verb], plain) for plain in _PLAIN):
             return False
         solved, failed = ({ENDINGS[words] for words in ends} for ends in (self._task.solved_by, self._task.failed_by))
-        asks = {_FIRST[one] for one in solved if one in _FIRST}
+        asks = {_FIRST[ending] for ending in solved if ending in _FIRST}
         asked = bool(_DOES[verb]) and _DOES[verb] in asks
         if (relation is Relation.ASKED) != asked and relation is not Relation.NONE:
             return False
@@ -312,12 +312,12 @@ class MissionAdapter(MiniGridAdapter):
         return verb == NOTHING or (verb not in solved and (verb not in failed or relation is Relation.ASKED))
 
 
-def _keep_nearest(kept: IntArray, rows: IntArray, cells: Array, which: BoolArray) -> None:
+def _keep_nearest(kept: IntArray, rows: IntArray, cells: Array, mask: BoolArray) -> None:
     """Update `kept` (N, 3), the distance, kind and colour of the nearest fitting cell, with cells (M, K, 3).
 
     An entry at the same distance is kept; of equally near cells the first is taken.
     """
-    far = np.where(which, _FAR, _NOTHING)
+    far = np.where(mask, _FAR, _NOTHING)
     nearest = far.argmin(axis=1)
     nearest_cell = np.arange(len(rows)), nearest
     nearer = far[nearest_cell] < kept[rows, 0]

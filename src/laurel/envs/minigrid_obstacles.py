@@ -45,5 +45,7 @@ class ObstaclesAdapter(MiniGridAdapter):
 def _may_have_walked(before: Array, after: Array) -> BoolArray:
     """Whether walls and the goal are a cell nearer (N,) in the view after a step than in the one before it."""
     earlier, later = (view[:, :IMAGE:3].reshape(-1, VIEW, VIEW) for view in (before, after))
-    was, now = (np.where(np.isin(view, (WALL, GOAL)), view, 0) for view in (earlier[:, :, :-1], later[:, :, 1:]))
-    return (was == now).reshape(len(before), -1).all(axis=1)
+    cells_before, cells_after = (
+        np.where(np.isin(view, (WALL, GOAL)), view, 0) for view in (earlier[:, :, :-1], later[:, :, 1:])
+    )
+    return (cells_before == cells_after).reshape(len(before), -1).all(axis=1)

@@ -23,9 +23,9 @@ def first_sight(before: Array, after: Array) -> Array:
     rows = np.flatnonzero(seen)
     thing = seen[rows]
     cells = after[rows, :IMAGE].reshape(len(rows), VIEW * VIEW, 3)
-    where = (cells[..., 0] == thing[:, None]).argmax(axis=1)
+    index = (cells[..., 0] == thing[:, None]).argmax(axis=1)
     sights[rows, 0] = thing
-    sights[rows, 1] = cells[np.arange(len(rows)), where, 1]
+    sights[rows, 1] = cells[np.arange(len(rows)), index, 1]
     return sights
 
 

@@ -103,8 +103,8 @@ def _cells_in_view(width: int, height: int, x: int, y: int, facing: int) -> item
     for forward in range(VIEW):
         for aside in range(-(VIEW // 2), VIEW // 2 + 1):
             there_x, there_y = x + forward * ahead_x - aside * ahead_y, y + forward * ahead_y + aside * ahead_x
-            within = 0 <= there_x < width and 0 <= there_y < height
-            places.append(there_y * width + there_x if within else width * height)
+            inside = 0 <= there_x < width and 0 <= there_y < height
+            places.append(there_y * width + there_x if inside else width * height)
     return itemgetter(*places)
 
 

@@ -35,7 +35,7 @@ class NegotiationAdapter(ObjectiveAdapter):
     ids = ("laurel/Negotiation-v*",)
     description = DESCRIPTION
     goal = STYLES["versatile"]
-    action_names = (*(f"propose that you get {one.yours}" for one in PROPOSALS), "agree")
+    action_names = (*(f"propose that you get {proposal.yours}" for proposal in PROPOSALS), "agree")
     _style = "versatile"
 
     def inspect(self, env: Any) -> None:
@@ -62,7 +62,7 @@ class NegotiationAdapter(ObjectiveAdapter):
 
 
 def _dialogue(event: int) -> tuple[list[int], bool]:
-    *acts, accepted = (int(one) for one in np.unravel_index(event, _SHAPE))
+    *acts, accepted = (int(digit) for digit in np.unravel_index(event, _SHAPE))
     return [act for act in acts if act != NOT_YET], bool(accepted)
 
 

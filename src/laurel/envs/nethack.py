@@ -107,8 +107,8 @@ class NetHackAdapter(EnvAdapter):
     def inspect(self, env: Any) -> None:
         nethack = env.unwrapped
         assert isinstance(nethack, NetHack)
-        one = nethack.games.games[0]
-        self._task, self._status_in_words = one.task, nethack.status_in_words
+        first_game = nethack.games.games[0]
+        self._task, self._status_in_words = first_game.task, nethack.status_in_words
         self._crop = nethack.games.crop
         self.goal = _GOALS[self._task]
         self.action_names = game.action_names()
@@ -124,14 +124,14 @@ class NetHackAdapter(EnvAdapter):
         seen = np.eye(len(glyphs.DRAWN), dtype=np.float32)[kinds].reshape(len(observation), -1)
         rows_of, columns_of = (np.arange(n) for n in game.SHAPE)
         status = observation[:, squares : squares + STATUS].astype(np.float32)
-        at = np.concatenate([status[:, [game.X]] == columns_of, status[:, [game.Y]] == rows_of], axis=1)
+        position = np.concatenate([status[:, [game.X]] == columns_of, status[:, [game.Y]] == rows_of], axis=1)
         status = (np.sign(status) * np.log1p(np.abs(status)) / 4).astype(np.float32)
         message = observation[:, -MESSAGE:].astype(np.int64)
         pairs = (message[:, :-1] * 31 + message[:, 1:]) % WORDS
         words = np.zeros((len(observation), WORDS), dtype=np.float32)
         rows, places = np.nonzero(message[:, 1:])
         np.add.at(words, (rows, pairs[rows, places]), 0.1)
-        return np.concatenate([seen, at.astype(np.float32), status, words], axis=1)
+        return np.concatenate([seen, position.astype(np.float32), status, words], axis=1)
 
     def encode(self, transitions: Transitions) -> IntArray:
         events = np.empty(len(transitions), dtype=np.int64)
@@ -176,12 +176,12 @@ class NetHackAdapter(EnvAdapter):
         That is 1 / (1 + steps to it), walls not counted: 1 on it, 0.5 beside it, 0 where none is shown.
         """
         stairs = transitions.info["stairs"]
-        near = np.where(stairs < 0, 0.0, 1 / (1.0 + np.maximum(stairs, 0))).astype(np.float32)
+        proximity = np.where(stairs < 0, 0.0, 1 / (1.0 + np.maximum(stairs, 0))).astype(np.float32)
         status = transitions.next_observation[:, self._crop**2 : self._crop**2 + STATUS].astype(np.int64)
         depth, score = status[:, game.DEPTH], status[:, game.SCORE]
         reached = progression(depth, status[:, game.EXPERIENCE])
-        further = {"depth": depth.astype(np.float32), "score": score.astype(np.float32)}
-        return {PROGRESSION: reached, **further, "nearness to stairs": near}
+        measures = {"depth": depth.astype(np.float32), "score": score.astype(np.float32)}
+        return {PROGRESSION: reached, **measures, "nearness to stairs": proximity}
 
     def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray | None:
         return last.info["target"] > 0 if self._task in REACHED else None  # the return has penalties, too

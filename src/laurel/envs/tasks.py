@@ -53,8 +53,8 @@ class TasksAdapter(EnvAdapter):
 
     def features(self, observation: Array) -> FloatArray:
         """Return the environment's network input (N, F), with a one-hot task."""
-        own = self.members[0].features(observation[:, :-1])
-        return np.concatenate([own, one_hot(observation[:, -1], len(self.members))], axis=1)
+        base_features = self.members[0].features(observation[:, :-1])
+        return np.concatenate([base_features, one_hot(observation[:, -1], len(self.members))], axis=1)
 
     def describe_observation(self, observation: Any) -> str | None:
         member = self.members[int(observation[-1])]
@@ -101,9 +101,9 @@ def _by_task(transitions: Transitions) -> Iterator[tuple[int, IntArray, Transiti
     task = transitions.observation[:, -1].astype(np.int64)
     for number in np.unique(task).tolist():
         rows = np.flatnonzero(task == number)
-        some = transitions[rows]
-        before, after = some.observation[:, :-1], some.next_observation[:, :-1]
-        yield number, rows, replace(some, observation=before, next_observation=after)
+        subset = transitions[rows]
+        before, after = subset.observation[:, :-1], subset.next_observation[:, :-1]
+        yield number, rows, replace(subset, observation=before, next_observation=after)
 
 
 def tasks_of(adapter: EnvAdapter, key: str) -> TasksAdapter:

@@ -151,7 +151,9 @@ class TaxiAdapter(EnvAdapter):
             waits = "The passenger is in the taxi"
         else:
             waits = f"The passenger waits at {_square(*STANDS[passenger])}"
-        free = [way for way, to in _WAYS.items() if (row + to[0], column + to[1]) in _neighbours(row, column)]
+        free = [
+            way for way, offset in _WAYS.items() if (row + offset[0], column + offset[1]) in _neighbours(row, column)
+        ]
         return (
             f"You are at {_square(row, column)} and can drive {' or '.join(free)}. {waits} and wants to go to "
             f"{_square(*STANDS[destination])}."
@@ -190,20 +192,20 @@ def _moves() -> list[tuple[int, int]]:
     """Return the possible outcomes of a move (closer, farther, blocked), each with the steps left after it."""
     moves = set()
     for square, steps in enumerate(_STEPS):
-        near = [row * SIZE + column for row, column in _neighbours(*divmod(square, SIZE))]
+        neighbours = [row * SIZE + column for row, column in _neighbours(*divmod(square, SIZE))]
         moves |= {
-            (CLOSER if _STEPS[to, stand] < steps[stand] else FARTHER, int(_STEPS[to, stand]))
-            for to in near
+            (CLOSER if _STEPS[neighbour, stand] < steps[stand] else FARTHER, int(_STEPS[neighbour, stand]))
+            for neighbour in neighbours
             for stand in range(len(STANDS))
         }
-        if len(near) < len(ACTIONS):
+        if len(neighbours) < len(ACTIONS):
             moves |= {(BLOCKED, int(count)) for count in steps}
     return sorted(moves)
 
 
 def _neighbours(row: int, column: int) -> list[tuple[int, int]]:
     """Return the squares that one step leads to."""
-    vertical = [(near, column) for near in (row - 1, row + 1) if 0 <= near < SIZE]
+    vertical = [(other_row, column) for other_row in (row - 1, row + 1) if 0 <= other_row < SIZE]
     east = [(row, column + 1)] if MAP[row][2 * column + 2] == ":" else []
     west = [(row, column - 1)] if MAP[row][2 * column] == ":" else []
     return vertical + east + west

@@ -64,7 +64,7 @@ class Step(NamedTuple):
     def concatenated(steps: Sequence[Step]) -> Step:
         """Concatenate the steps of several vector environments."""
         *parts, infos = zip(*steps, strict=True)
-        info = {name: np.concatenate([one[name] for one in infos]) for name in infos[0]}
+        info = {name: np.concatenate([fields[name] for fields in infos]) for name in infos[0]}
         return Step._make([*map(np.concatenate, parts), info])
 
 
@@ -161,20 +161,20 @@ class VectorEnv:
         kept = named_info(self.adapter, info, valid) if self.adapter.info_fields else {}
         return Step(observation, reward, terminated, truncated, valid, kept)
 
-    def _blame(self, what: str, error: BaseException) -> None:
+    def _blame(self, method: str, error: BaseException) -> None:
         """Raise an `EnvError` for an exception in `reset` or `step` of a user's own vector version, if it is one."""
         if self._foreign and not isinstance(error, LaurelError):
-            raise failure(self.adapter.env_id, f"vector environment's {what}", error) from error
+            raise failure(self.adapter.env_id, f"vector environment's {method}", error) from error
 
-    def stop(self, which: BoolArray, observation: Array) -> None:
+    def stop(self, mask: BoolArray, observation: Array) -> None:
         """Stop environments (N,) permanently; the others are unaffected.
 
         Environments that are stepped one by one take no time once stopped, and keep their row of `observation`.
         """
         if self._singles:
-            for i in np.flatnonzero(which & ~self.resting):
+            for i in np.flatnonzero(mask & ~self.resting):
                 self._singles[i] = _Stopped(self._singles[i], observation[i].copy())
-        self.resting |= which
+        self.resting |= mask
 
     def draw_tasks(self, chances: FloatArray) -> None:
         """Set the probabilities (K,) with which multi-task environments (`laurel.envs.builtin.tasks`) draw tasks."""
@@ -239,13 +239,15 @@ def _choose_envpool(env: EnvParams, adapter: EnvAdapter) -> str | None:
         return None
     if env.backend == "gymnasium" or (env.backend == "auto" and env.kwargs):
         return None
-    unfaithful = next((why for pattern, why in _UNFAITHFUL.items() if fnmatch(env_id, pattern)), None)
+    unfaithful = next((reason for pattern, reason in _UNFAITHFUL.items() if fnmatch(env_id, pattern)), None)
     installed = importlib.util.find_spec("envpool") is not None
     known_id = _envpool_id(env_id) if installed and is_original(env) else None
     if env.backend == "envpool" and (unfaithful or known_id is None or env.kwargs):
-        why = "is not installed" if not installed else "does not have it" if known_id is None else "takes no env.kwargs"
+        reason = (
+            "is not installed" if not installed else "does not have it" if known_id is None else "takes no env.kwargs"
+        )
         raise EnvError(
-            f'env.backend is "envpool" for {env.id}, but EnvPool {unfaithful or why}. Use "auto" or "gymnasium".'
+            f'env.backend is "envpool" for {env.id}, but EnvPool {unfaithful or reason}. Use "auto" or "gymnasium".'
         )
     return None if unfaithful else known_id
 
