@@ -55,7 +55,7 @@ def _forget(options: argparse.Namespace) -> str:
         used: Usage = {"input_tokens": group.tokens, UNCOUNTED: group.uncounted}
         used |= {"cost_usd": group.cost, UNPRICED: group.unpriced}
         words = {"input_tokens": f"{group.tokens:,}", "cost_usd": in_words(group.cost)}
-        tokens, cost = (bounded(key, used, amount, why=False) for key, amount in words.items())
+        tokens, cost = (bounded(key, used, amount, note=False) for key, amount in words.items())
         return tokens, cost
 
     path = options.store or load_params(options.params).annotate.language_model.store

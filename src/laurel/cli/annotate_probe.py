@@ -44,7 +44,7 @@ def _probe(options: argparse.Namespace) -> str:
         for what, amount in usage.items()
     }
     used = ", ".join(
-        f"{bounded(what, usage, amount, why=False)} {what.removesuffix('_usd').replace('_', ' ')}"
+        f"{bounded(what, usage, amount, note=False)} {what.removesuffix('_usd').replace('_', ' ')}"
         for what, amount in amounts.items()
         if not is_remark(what)
     )

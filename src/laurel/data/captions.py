@@ -207,13 +207,13 @@ class CaptionTally:
         """Count the captions of N steps, ids (N,), which must come after the steps counted before."""
         self.transitions += len(ids)
         present = np.flatnonzero(ids != NO_CAPTION)
-        met, first, counts = np.unique(ids[present], return_index=True, return_counts=True)
-        self._grow(int(met.max(initial=-1)) + 1)
-        new = self._counts[met] == 0
+        seen_ids, first, counts = np.unique(ids[present], return_index=True, return_counts=True)
+        self._grow(int(seen_ids.max(initial=-1)) + 1)
+        new = self._counts[seen_ids] == 0
         rows = present[first[new]]
-        self._first_episode[met[new]] = position.episode_id[rows]
-        self._first_t[met[new]] = position.t[rows]
-        self._counts[met] += counts
+        self._first_episode[seen_ids[new]] = position.episode_id[rows]
+        self._first_t[seen_ids[new]] = position.t[rows]
+        self._counts[seen_ids] += counts
 
     def vocabulary(self, texts: Sequence[str]) -> Vocabulary:
         """Join the counts with the texts of the ids."""
@@ -221,11 +221,11 @@ class CaptionTally:
         return Vocabulary(texts, self._counts, self._first_episode, self._first_t)
 
     def _grow(self, size: int) -> None:
-        more = size - len(self._counts)
-        if more > 0:
-            self._counts = np.pad(self._counts, (0, more))
-            self._first_episode = np.pad(self._first_episode, (0, more), constant_values=-1)
-            self._first_t = np.pad(self._first_t, (0, more), constant_values=-1)
+        extra = size - len(self._counts)
+        if extra > 0:
+            self._counts = np.pad(self._counts, (0, extra))
+            self._first_episode = np.pad(self._first_episode, (0, extra), constant_values=-1)
+            self._first_t = np.pad(self._first_t, (0, extra), constant_values=-1)
 
 
 class SegmentTally:

@@ -29,14 +29,14 @@ def digest_file(path: Path) -> str:
     return digest
 
 
-def digest_directory(path: Path, without: Collection[str], folders: Collection[Path] = ()) -> str:
+def digest_directory(path: Path, excluded: Collection[str], folders: Collection[Path] = ()) -> str:
     """Return the SHA-256 of all files below a directory, by name and content.
 
-    Excludes files with the names `without`, those in `folders`, hidden files, which file managers and network drives
+    Excludes files with the names `excluded`, those in `folders`, hidden files, which file managers and network drives
     create, and compiled ones, which Python writes when it imports a module.
     """
     digest = hashlib.sha256()
-    for file in _files(path, without):
+    for file in _files(path, excluded):
         if any(file.is_relative_to(folder) for folder in folders):
             continue
         digest.update(file.relative_to(path).as_posix().encode() + b"\0")
@@ -44,14 +44,14 @@ def digest_directory(path: Path, without: Collection[str], folders: Collection[P
     return digest.hexdigest()
 
 
-def stamp_directory(path: Path, without: Collection[str]) -> str:
+def stamp_directory(path: Path, excluded: Collection[str]) -> str:
     """Return a stamp of a directory that changes when any file below it does, without reading them; files as above."""
-    stamps = {file.relative_to(path).as_posix(): _stamp(file) for file in _files(path, without)}
+    stamps = {file.relative_to(path).as_posix(): _stamp(file) for file in _files(path, excluded)}
     return hashlib.sha256(repr(stamps).encode()).hexdigest()
 
 
-def _files(path: Path, without: Collection[str]) -> list[Path]:
-    files = (f for f in path.rglob("*") if f.name not in without and not f.name.startswith("."))
+def _files(path: Path, excluded: Collection[str]) -> list[Path]:
+    files = (f for f in path.rglob("*") if f.name not in excluded and not f.name.startswith("."))
     return sorted(f for f in files if f.is_file() and f.parent.name != COMPILED)
 
 

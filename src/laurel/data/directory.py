@@ -296,13 +296,15 @@ def _seconds_of_stopped_runs(partial: Path) -> float:
 def _changed_since_stopped_runs(partial: Path, params: Mapping[str, Any]) -> list[str]:
     """Return the user's files that parameters name and that interrupted runs had other versions of; note this one's."""
     note = partial / OWN_FILES
-    now = contents_named(without_limits(params))
+    contents = contents_named(without_limits(params))
     before: list[dict[str, str]] = []
     with suppress(DataError, TypeError):
-        before = [one for one in read_json(note) if isinstance(one, dict)] if note.exists() else []
-    if now not in before and (now or before):
-        write_json(note, [*before, now])
-    return sorted({name for then in before for name in now if then.get(name, now[name]) != now[name]})
+        before = [entry for entry in read_json(note) if isinstance(entry, dict)] if note.exists() else []
+    if contents not in before and (contents or before):
+        write_json(note, [*before, contents])
+    return sorted(
+        {name for earlier in before for name in contents if earlier.get(name, contents[name]) != contents[name]}
+    )
 
 
 @contextmanager
@@ -317,8 +319,8 @@ def _explaining(output: Path) -> Iterator[None]:
 
 def _is_of_writing(error: OSError, partial: Path) -> bool:
     """Whether an error in a stage's work is about its output; this module explains only such errors."""
-    below = isinstance(error.filename, str) and Path(error.filename).is_relative_to(partial)
-    return is_full(error) or below
+    inside = isinstance(error.filename, str) and Path(error.filename).is_relative_to(partial)
+    return is_full(error) or inside
 
 
 def _explained(output: Path, error: OSError) -> DataError:

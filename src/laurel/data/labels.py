@@ -102,18 +102,18 @@ class LabelWriter:
         self._rows.clear()
 
     def _answers_of(self, judgements: Sequence[Judged]) -> pa.Table | None:
-        numbers = [number for number, one in enumerate(judgements) for _ in one.answers]
+        numbers = [number for number, judgement in enumerate(judgements) for _ in judgement.answers]
         if not numbers:
             return None
-        answers = [answer for one in judgements for answer in one.answers]
+        answers = [answer for judgement in judgements for answer in judgement.answers]
         columns = {
             "pair": numbers,
-            "swapped": [bool(one.variant) for one in answers],
-            "vote": [one.vote for one in answers],
-            "verdict": [one.verdict for one in answers],
-            "p_first": [one.value for one in answers],
-            "response": [one.key for one in answers],
-            "annotator": [one.annotator or self._annotator for one in answers],
+            "swapped": [bool(answer.variant) for answer in answers],
+            "vote": [answer.vote for answer in answers],
+            "verdict": [answer.verdict for answer in answers],
+            "p_first": [answer.value for answer in answers],
+            "response": [answer.key for answer in answers],
+            "annotator": [answer.annotator or self._annotator for answer in answers],
         }
         return pa.table(columns, schema=ANSWERS_SCHEMA)
 
@@ -175,8 +175,8 @@ class _Files:
         self._open[name] = self._held.enter_context(writer)
 
     def write(self, pairs: pa.Table, preferences: pa.Table, answers: pa.Table | None, members: pa.Table | None) -> None:
-        for name, schema, some in ((ANSWERS, ANSWERS_SCHEMA, answers), (MEMBERS, MEMBERS_SCHEMA, members)):
-            if some is not None and name not in self._open:
+        for name, schema, part in ((ANSWERS, ANSWERS_SCHEMA, answers), (MEMBERS, MEMBERS_SCHEMA, members)):
+            if part is not None and name not in self._open:
                 self._add(name, schema)
         for name, table in ((PAIRS, pairs), (PREFERENCES, preferences), (ANSWERS, answers), (MEMBERS, members)):
             if table is not None:
@@ -215,10 +215,10 @@ def _preferences_table(preferences: Preferences) -> pa.Table:
 
 
 def _members_of(judgements: Sequence[Judged]) -> pa.Table | None:
-    numbers = [number for number, one in enumerate(judgements) for _ in one.members]
+    numbers = [number for number, judgement in enumerate(judgements) for _ in judgement.members]
     if not numbers:
         return None
-    names, votes = zip(*[member for one in judgements for member in one.members], strict=True)
+    names, votes = zip(*[member for judgement in judgements for member in judgement.members], strict=True)
     columns = {
         "pair": numbers,
         "annotator": names,

@@ -53,39 +53,39 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
     producers = PRODUCERS | PARTS
     manifests = {name: checked_manifest(path, producers[name]) for name, path in inputs.items()}
     for name, manifest in manifests.items():
-        again = f"Run laurel {producers[name]} again."
+        advice = f"Run laurel {producers[name]} again."
         shared = {section: value for section, value in used.items() if section in manifest["params"]}
-        for key, then, now in _differences({s: manifest["params"][s] for s in shared}, shared, ""):
-            if key in FREE or OWN_SEEDS.fullmatch(key) or (NAMED.fullmatch(key) and _UNSET in (then, now)):
+        for key, old, new in _differences({s: manifest["params"][s] for s in shared}, shared, ""):
+            if key in FREE or OWN_SEEDS.fullmatch(key) or (NAMED.fullmatch(key) and _UNSET in (old, new)):
                 continue
             if BUDGET.fullmatch(key) and manifest["params"]["annotate"]["budget"].get("on_limit") == "stop":
                 continue
-            raise DataError(f"{inputs[name]}: was made with {key} {_shown(then)}, but it is {_shown(now)}. {again}")
+            raise DataError(f"{inputs[name]}: was made with {key} {_shown(old)}, but it is {_shown(new)}. {advice}")
         if "env" in used:
             check_adapter(inputs[name], manifest, used["env"]["id"], used["env"]["kwargs"])
         for source, digest in manifest["inputs"].items():
             if source in manifests and digest != manifests[source]["digest"]:
-                raise DataError(f"{inputs[name]}: was not made from the {source} in {inputs[source]}. {again}")
+                raise DataError(f"{inputs[name]}: was not made from the {source} in {inputs[source]}. {advice}")
     return manifests
 
 
 def check_adapter(path: Path, manifest: Mapping[str, Any], env_id: str, kwargs: Mapping[str, Any]) -> None:
     """Raise DataError for steps or captions of another version of the environment's adapter, which would be misread."""
-    if (then := manifest.get("adapter")) is not None and then != (now := words_of(env_id, kwargs)):
+    if (old := manifest.get("adapter")) is not None and old != (new := words_of(env_id, kwargs)):
         raise DataError(
-            f"{path}: was made with the adapter {then}, but {env_id} now has {now}, whose captions differ. Run "
+            f"{path}: was made with the adapter {old}, but {env_id} now has {new}, whose captions differ. Run "
             "laurel collect and the later stages again."
         )
 
 
-def _differences(then: Any, now: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
+def _differences(old: Any, new: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
     """Yield dotted key, old and new value of each entry in which two nested mappings differ."""
-    if isinstance(then, Mapping) and isinstance(now, Mapping):
-        for name in dict.fromkeys((*then, *now)):
-            below = f"{key}.{name}" if key else str(name)
-            yield from _differences(then.get(name, _UNSET), now.get(name, _UNSET), below)
-    elif then != now and _shown(then) != _shown(now):  # NaN differs from itself
-        yield key, then, now
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in dict.fromkeys((*old, *new)):
+            subkey = f"{key}.{name}" if key else str(name)
+            yield from _differences(old.get(name, _UNSET), new.get(name, _UNSET), subkey)
+    elif old != new and _shown(old) != _shown(new):  # NaN differs from itself
+        yield key, old, new
 
 
 def _shown(value: Any) -> str:

@@ -111,9 +111,11 @@ def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     if not unchanged:
         stage = manifest["stage"]
         changed = _changed_since(path)
-        what = f"{changed}: is not what" if changed else f"{path}: holds other files than"
+        problem = f"{changed}: is not what" if changed else f"{path}: holds other files than"
         dvc = f" (with DVC: `dvc repro --force {stage}`)" if stage in OF_DVC else ""
-        raise DataError(f"{what} laurel {stage} wrote. Restore the original files, or run laurel {stage} again{dvc}.")
+        raise DataError(
+            f"{problem} laurel {stage} wrote. Restore the original files, or run laurel {stage} again{dvc}."
+        )
     return manifest
 
 
@@ -123,7 +125,7 @@ def _digests(path: Path) -> Iterator[str]:
     """
     yield digest_directory(path)
     if nested := [manifest.parent for manifest in path.rglob(MANIFEST) if manifest.parent != path]:
-        yield digests.digest_directory(path, without=WITHOUT, folders=nested)
+        yield digests.digest_directory(path, excluded=WITHOUT, folders=nested)
 
 
 def _changed_since(path: Path) -> Path | None:
@@ -137,9 +139,9 @@ def _changed_since(path: Path) -> Path | None:
 
 def digest_directory(path: Path) -> str:
     """Return the SHA-256 of a directory's files, except MANIFEST, pages of a single run and hidden files."""
-    return digests.digest_directory(path, without=WITHOUT)
+    return digests.digest_directory(path, excluded=WITHOUT)
 
 
 def stamp_directory(path: Path) -> str:
     """Return a stamp that changes when a file that `digest_directory` reads is written, moved or removed."""
-    return digests.stamp_directory(path, without=WITHOUT)
+    return digests.stamp_directory(path, excluded=WITHOUT)

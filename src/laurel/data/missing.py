@@ -99,7 +99,7 @@ def unread_keys(path: Path) -> Iterator[tuple[str, str]]:
 def write_missing(path: Path, missing: Sequence[Missing]) -> None:
     """Write the counts of missing answers into a directory; no file where none is missing."""
     if missing:
-        write_json(path / MISSING, [asdict(one) for one in missing])
+        write_json(path / MISSING, [asdict(entry) for entry in missing])
 
 
 def read_missing(path: Path) -> list[Missing]:
@@ -112,11 +112,11 @@ def listed(entries: Iterable[Mapping[str, Any]]) -> list[Missing]:
     return [Missing(**entry) for entry in entries]
 
 
-def most_frequent(missing: Sequence[Missing], most: int = 3) -> str:
+def most_frequent(missing: Sequence[Missing], limit: int = 3) -> str:
     """Return the most frequent reasons in a line; empty where nothing is missing."""
-    ordered = sorted(missing, key=lambda one: -one.answers)
-    rest = sum(one.answers for one in ordered[most:])
-    lines = [f"{one.what}, {times(one.answers)}: {one.reason}" for one in ordered[:most]]
+    ordered = sorted(missing, key=lambda entry: -entry.answers)
+    rest = sum(entry.answers for entry in ordered[limit:])
+    lines = [f"{entry.what}, {times(entry.answers)}: {entry.reason}" for entry in ordered[:limit]]
     return "; ".join([*lines, *([f"{rest:,} for other reasons"] if rest else [])])
 
 

@@ -46,10 +46,10 @@ def read_motif(path: Path) -> PreferenceRows:
         raise DataError(f"{root / MESSAGES}: is {messages.dtype} {messages.shape}, but must be uint8 (N, 2, L, width).")
     if codes.shape != messages.shape[:1] or codes.dtype.kind not in "iu":
         raise DataError(f"{codes_file}: is {codes.dtype} {codes.shape}, but must be int8 ({len(messages)},).")
-    beside = None
+    sidecar = None
     if (root / BESIDE).is_file() and codes_file.stem == OWN:  # it is about Laurel's labels, not another annotator's
-        beside = read_beside(root / BESIDE, [root / MESSAGES, codes_file])
-        if len(beside) != len(codes):
+        sidecar = read_beside(root / BESIDE, [root / MESSAGES, codes_file])
+        if len(sidecar) != len(codes):
             raise DataError(f"{root / BESIDE}: belongs to pairs other than those in {codes_file}. Remove it.")
     rows = []
     for number, code in enumerate(codes.tolist()):
@@ -59,7 +59,7 @@ def read_motif(path: Path) -> PreferenceRows:
         first, second = (_text(side, f"{root / MESSAGES}: pair {number}") for side in messages[number])
         row = Row("", first, second, p, status="" if p is not None else "parse_failed")
         try:
-            rows.append(with_extras(row, beside[number]) if beside else row)
+            rows.append(with_extras(row, sidecar[number]) if sidecar else row)
         except RowError as error:
             raise DataError(f"{root / BESIDE}: pair {number}, column {error.column}: {error.says}.") from None
     return PreferenceRows.of(rows, f"Motif {codes_file.stem}")
@@ -72,10 +72,10 @@ def write_motif(rows: PreferenceRows, path: Path) -> None:
         DataError: a text is longer than WIDTH bytes, holds a NUL or has a prompt, for which Motif has no array; or the
             folder holds other files.
     """
-    each = rows.rows()
-    messages = np.zeros((len(each), 2, 1, WIDTH), dtype=np.uint8)
-    codes = np.zeros(len(each), dtype=np.int8)
-    for number, row in enumerate(each):
+    row_list = rows.rows()
+    messages = np.zeros((len(row_list), 2, 1, WIDTH), dtype=np.uint8)
+    codes = np.zeros(len(row_list), dtype=np.int8)
+    for number, row in enumerate(row_list):
         if row.prompt:
             raise DataError(
                 f"pair {number} has a prompt, and Motif's arrays have no place for one. Export trl or choice."
@@ -83,9 +83,9 @@ def write_motif(rows: PreferenceRows, path: Path) -> None:
         for side, text in enumerate((row.first, row.second)):
             encoded = text.encode()
             if len(encoded) > WIDTH or 0 in encoded:
-                why = "a NUL" if 0 in encoded else f"{len(encoded)} bytes of at most {WIDTH}"
+                flaw = "a NUL" if 0 in encoded else f"{len(encoded)} bytes of at most {WIDTH}"
                 raise DataError(
-                    f"pair {number} holds a text with {why}, which Motif's arrays cannot hold. Export trl or choice."
+                    f"pair {number} holds a text with {flaw}, which Motif's arrays cannot hold. Export trl or choice."
                 )
             messages[number, side, 0, : len(encoded)] = list(encoded)
         codes[number] = 3 if row.p_first is None else 2 if row.p_first == 0.5 else 0 if row.p_first > 0.5 else 1
@@ -97,7 +97,7 @@ def write_motif(rows: PreferenceRows, path: Path) -> None:
         np.save(partial / MESSAGES, messages)
         np.save(partial / PREFERENCE / f"{OWN}.npy", codes)
         files = [partial / MESSAGES, partial / PREFERENCE / f"{OWN}.npy"]
-        write_beside(partial / BESIDE, [extras_of(row) for row in each], files)
+        write_beside(partial / BESIDE, [extras_of(row) for row in row_list], files)
 
 
 def _root(path: Path) -> Path:
@@ -120,8 +120,8 @@ def _array(file: Path) -> np.ndarray:
         raise DataError(f"{file}: is not an array that can be read ({first_line(error)}).") from None
 
 
-def _text(side: np.ndarray, where: str) -> str:
+def _text(side: np.ndarray, place: str) -> str:
     try:
         return collapse([bytes(message).rstrip(b"\0").decode() for message in side])
     except UnicodeDecodeError:
-        raise DataError(f"{where} holds a message that is not text in UTF-8.") from None
+        raise DataError(f"{place} holds a message that is not text in UTF-8.") from None

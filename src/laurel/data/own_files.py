@@ -52,9 +52,9 @@ def code_of_plugins(content: Any) -> dict[str, str]:
     """
     digests: dict[str, str] = {}
     for name, place in packages_named(content).items():
-        below = "**/*" if (place / "__init__.py").exists() else "*"
+        pattern = "**/*" if (place / "__init__.py").exists() else "*"
         root = Path(*name.split("."))
-        for file in place.glob(below) if place.is_dir() else [place]:
+        for file in place.glob(pattern) if place.is_dir() else [place]:
             inner = root.with_suffix(file.suffix) if file == place else root / file.relative_to(place)
             if file.is_file() and "__pycache__" not in inner.parts:
                 digests[inner.as_posix()] = digest_file(file)

@@ -55,9 +55,9 @@ def read_own(preferences: Path, captions: Path) -> PreferenceRows:
             f"{preferences}: was not made from the captions in {captions}. Name the right ones with --captions."
         )
     pairs, labels, segments = read_pairs(preferences), read_preferences(preferences), read_segments(captions)
-    most = max(pairs.first.max(initial=-1), pairs.second.max(initial=-1))
-    if most >= len(segments):
-        raise DataError(f"{preferences}: names segment {most}, but {captions} has {len(segments)}.")
+    highest = max(pairs.first.max(initial=-1), pairs.second.max(initial=-1))
+    if highest >= len(segments):
+        raise DataError(f"{preferences}: names segment {highest}, but {captions} has {len(segments)}.")
     if not described["params"].get(PROMPTED):
         first, second = ([segments.texts[i] for i in side] for side in (pairs.first, pairs.second))
         return PreferenceRows([""] * len(pairs), first, second, labels, pairs.sampler, pairs.seed)
@@ -85,8 +85,8 @@ def import_rows(rows: PreferenceRows, output: Path) -> None:
     members = np.array([ids[text] for text in texts], dtype=np.int64).reshape(len(numbers), -1)
     counts = np.bincount(sides.reshape(-1), minlength=len(numbers)).astype(np.int64)
     unknown = np.full(len(ids), -1, dtype=np.int64)
-    met = np.bincount(members.reshape(-1), weights=np.repeat(counts, members.shape[1]), minlength=len(ids))
-    vocabulary = Vocabulary(list(ids), met.astype(np.int64), unknown, unknown.astype(np.int32))
+    occurrences = np.bincount(members.reshape(-1), weights=np.repeat(counts, members.shape[1]), minlength=len(ids))
+    vocabulary = Vocabulary(list(ids), occurrences.astype(np.int64), unknown, unknown.astype(np.int32))
     judged = [below(prompt, text) for prompt, text in numbers]
     note = f"These were imported ({rows.labels.annotator}); no environment's steps belong to them."
     with output_directory(output / CAPTIONS, stage="caption", params={PROMPTED: prompted}) as out:

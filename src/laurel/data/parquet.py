@@ -58,12 +58,12 @@ class ParquetWriter:
         self._rows += table.num_rows
         if self._rows < self._group_rows:
             return
-        whole, start = pa.concat_tables(self._waiting), 0
+        combined, start = pa.concat_tables(self._waiting), 0
         while self._rows >= self._group_rows:
-            self._write_group(whole.slice(start, self._group_rows).combine_chunks())
+            self._write_group(combined.slice(start, self._group_rows).combine_chunks())
             start += self._group_rows
             self._rows -= self._group_rows
-        self._waiting = [whole.slice(start)] if self._rows else []
+        self._waiting = [combined.slice(start)] if self._rows else []
 
     def _write_group(self, table: pa.Table) -> None:
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
@@ -160,8 +160,8 @@ def readable(path: Path, stage: str) -> Iterator[None]:
         raise DataError(f"{path}: no such file. Run laurel {stage} again.") from None
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         reason = first_line(error)
-        again = f"Run laurel {stage} again" if stage != EXPORT else "Write it again; laurel export does, if it made it"
-        raise DataError(f"{path}: not a complete Parquet file ({reason}). {again}.") from None
+        advice = f"Run laurel {stage} again" if stage != EXPORT else "Write it again; laurel export does, if it made it"
+        raise DataError(f"{path}: not a complete Parquet file ({reason}). {advice}.") from None
 
 
 def _check_schema(path: Path, actual: pa.Schema, expected: pa.Schema, stage: str) -> None:

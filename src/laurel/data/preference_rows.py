@@ -95,13 +95,13 @@ class PreferenceRows:
         Raises:
             DataError: several annotators judged the rows, or they were drawn in several ways.
         """
-        who = {(row.annotator or source, row.sampler, row.seed) for row in rows} or {(source, IMPORTED, 0)}
-        if len(who) > 1:
+        sources = {(row.annotator or source, row.sampler, row.seed) for row in rows} or {(source, IMPORTED, 0)}
+        if len(sources) > 1:
             raise DataError(
                 f"{source}: its rows name several annotators, samplers or seeds, but one set of labels has one of "
                 "each. Divide the file."
             )
-        ((annotator, sampler, seed),) = who
+        ((annotator, sampler, seed),) = sources
         rows = [replace(row, status=row.status or ("tie" if row.p_first == 0.5 else "ok")) for row in rows]
         labels = Preferences.of(rows, annotator)
         prompts, first, second = ([getattr(row, name) for row in rows] for name in ("prompt", "first", "second"))
@@ -113,21 +113,21 @@ class PreferenceRows:
         Rows of other sources may all name the better text first, so that another pair's label says what their own does:
         the sides of half of them are exchanged before.
         """
-        own, order, rng = self.labels, np.arange(len(self)), np.random.default_rng(seed)
-        labelled = np.flatnonzero(own.usable)
+        original, order, rng = self.labels, np.arange(len(self)), np.random.default_rng(seed)
+        labelled = np.flatnonzero(original.usable)
         order[labelled] = rng.permutation(labelled)
         turned = (rng.random(len(self)) < 0.5) & (self.sampler == IMPORTED)  # Laurel's samplers draw which is first
-        p_first = np.where(turned, 1 - own.p_first, own.p_first)[order]
-        columns = {name: getattr(own, name)[order] for name in ("status", "votes", "swap_consistent")}
+        p_first = np.where(turned, 1 - original.p_first, original.p_first)[order]
+        columns = {name: getattr(original, name)[order] for name in ("status", "votes", "swap_consistent")}
         pairs = [pair[::-1] if turn else pair for *pair, turn in zip(self.first, self.second, turned, strict=True)]
         first, second = ([pair[side] for pair in pairs] for side in (0, 1))
-        return replace(self, first=first, second=second, labels=replace(own, p_first=p_first, **columns))
+        return replace(self, first=first, second=second, labels=replace(original, p_first=p_first, **columns))
 
     def rows(self) -> list[Row]:
         """Return the rows one by one."""
         labels = self.labels
-        chances = [None if np.isnan(one) else float(one) for one in labels.p_first]
-        swaps = [None if one < 0 else bool(one) for one in labels.swap_consistent]
+        chances = [None if np.isnan(value) else float(value) for value in labels.p_first]
+        swaps = [None if code < 0 else bool(code) for code in labels.swap_consistent]
         statuses, all_votes = labels.status.tolist(), labels.votes.tolist()
         known = zip(self.prompts, self.first, self.second, chances, statuses, all_votes, swaps, strict=True)
         return [
@@ -139,9 +139,9 @@ class PreferenceRows:
         """Return the rows in which one text is preferred."""
         return self.where(self.labels.usable & (self.labels.p_first != 0.5))
 
-    def where(self, kept: Any) -> PreferenceRows:
+    def where(self, mask: Any) -> PreferenceRows:
         """Return the rows where a mask (N,) is true."""
-        rows = [row for row, keep in zip(self.rows(), kept, strict=True) if keep]
+        rows = [row for row, keep in zip(self.rows(), mask, strict=True) if keep]
         prompts, first, second = ([getattr(row, name) for row in rows] for name in ("prompt", "first", "second"))
         labels = Preferences.of(rows, self.labels.annotator)
         return replace(self, prompts=prompts, first=first, second=second, labels=labels)
@@ -156,7 +156,7 @@ class PreferenceRows:
 
     def prompted(self, prompt: str) -> PreferenceRows:
         """Return the rows, with this prompt in rows without one."""
-        return replace(self, prompts=[one or prompt for one in self.prompts])
+        return replace(self, prompts=[row_prompt or prompt for row_prompt in self.prompts])
 
 
 def extras_of(row: Row) -> dict[str, Any]:
@@ -292,8 +292,8 @@ class Gemini(Layout):
         if not isinstance(completions, list) or len(completions) != 2:
             raise RowError("completions", f"is {shown(completions)}, but must be a list of two completions")
         try:
-            scores = [float(one["score"]) for one in completions]
-            first, second = (_parts(one["completion"]) for one in completions)
+            scores = [float(completion["score"]) for completion in completions]
+            first, second = (_parts(completion["completion"]) for completion in completions)
             prompt = _parts(contents[0])
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise RowError("contents, completions", f"are not laid out as Gemini's examples are ({error})") from None

@@ -134,7 +134,7 @@ class Preferences:
             p_first=np.array([np.nan if p is None else p for p, _, _, _ in rows], dtype=np.float64),
             status=np.array([status for _, status, _, _ in rows], dtype=np.str_),
             votes=np.array([votes for _, _, votes, _ in rows], dtype=np.int32),
-            swap_consistent=np.array([-1 if same is None else int(same) for _, _, _, same in rows], dtype=np.int8),
+            swap_consistent=np.array([-1 if swap is None else int(swap) for _, _, _, swap in rows], dtype=np.int8),
             annotator=annotator,
         )
 
@@ -147,9 +147,9 @@ class Preferences:
         """Return how many pairs have each status, zeros included."""
         return {status: int((self.status == status).sum()) for status in STATUSES}
 
-    def _require(self, holds: BoolArray, otherwise: str) -> None:
+    def _require(self, holds: BoolArray, problem: str) -> None:
         if not holds.all():
-            raise DataError(f"Preferences: pair {int(np.flatnonzero(~holds)[0])} {otherwise}.")
+            raise DataError(f"Preferences: pair {int(np.flatnonzero(~holds)[0])} {problem}.")
 
 
 def _is_one_of(texts: npt.NDArray[np.str_], allowed: Iterable[str]) -> BoolArray:

@@ -64,13 +64,13 @@ def _gathered(path: Path, numbered: _Numbered, word: str) -> PreferenceRows:
     layout: Layout | None = None
     rows: list[Row] = []
     columns_met: dict[str, None] = {}
-    beside = _sidecar_rows(path)
+    sidecar = _sidecar_rows(path)
     try:
         for number, columns in numbered:
             layout = layout or layout_of([*columns], str(path))
             try:
-                more = columns if beside is None else beside[len(rows)] if len(rows) < len(beside) else {}
-                rows.append(with_extras(layout.read(columns), more))
+                extras = columns if sidecar is None else sidecar[len(rows)] if len(rows) < len(sidecar) else {}
+                rows.append(with_extras(layout.read(columns), extras))
             except RowError as error:
                 raise DataError(f"{path}: {word} {number}, column {error.column}: {error.says}.") from None
             columns_met |= dict.fromkeys(columns)
@@ -80,7 +80,7 @@ def _gathered(path: Path, numbered: _Numbered, word: str) -> PreferenceRows:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     if layout is None:
         raise DataError(f"{path}: holds no row.")
-    if beside is not None and len(beside) != len(rows):
+    if sidecar is not None and len(sidecar) != len(rows):
         raise DataError(f"{_sidecar(path)}: does not belong to the rows of {path}. Remove it, or write both again.")
     known = {*layout.columns, *layout.optional, *COLUMNS, "margin", "weight"}
     return PreferenceRows.of(rows, str(path), tuple(str(name) for name in columns_met if name not in known))
@@ -140,9 +140,9 @@ def _parquet_rows(path: Path) -> _Numbered:
 
 def _distinct(path: Path, columns: list[str]) -> list[str]:
     """Refuse a file with two columns of one name, since only one would be read."""
-    twice = next((name for place, name in enumerate(columns) if name in columns[:place]), None)
-    if twice is not None:
-        raise DataError(f'{path}: has two columns "{twice}". Rename or remove one.')
+    duplicate = next((name for place, name in enumerate(columns) if name in columns[:place]), None)
+    if duplicate is not None:
+        raise DataError(f'{path}: has two columns "{duplicate}". Rename or remove one.')
     return columns
 
 
@@ -174,15 +174,15 @@ def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:
     """
     if layout is LAYOUTS["gemini"] and path.suffix != ".jsonl":
         raise DataError(f"{path}: Gemini takes JSON lines. Name a file that ends with .jsonl.")
-    each = rows.rows()
-    undecided = sum(not row.decided for row in each)
+    row_list = rows.rows()
+    undecided = sum(not row.decided for row in row_list)
     if undecided:
         raise DataError(
-            f"{undecided:,} of {len(each):,} pairs are ties or have no label, and rows of the layout {layout.name} "
+            f"{undecided:,} of {len(row_list):,} pairs are ties or have no label, and rows of the layout {layout.name} "
             "name the better text. Leave them out with --drop-undecided, or export motif, which keeps them."
         )
     written = []
-    for number, row in enumerate(each, 1):
+    for number, row in enumerate(row_list, 1):
         try:
             laid_out = layout.write(row)
         except RowError as error:
@@ -196,7 +196,7 @@ def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:
         _write(written, partial, path.suffix)
     if not layout.takes_extras:
         with written_whole(_sidecar(path)) as partial:
-            write_beside(partial, [extras_of(row) for row in each], [path])
+            write_beside(partial, [extras_of(row) for row in row_list], [path])
 
 
 def _write(rows: list[dict[str, Any]], path: Path, suffix: str) -> None:

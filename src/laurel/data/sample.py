@@ -101,7 +101,7 @@ def write_sample(
             }
             for answer in answers.get(number, ())
         ]
-        rows += [{**row, **one} for one in single] or [row]
+        rows += [{**row, **answer} for answer in single] or [row]
     write_table(path / SAMPLE, pa.Table.from_pylist(rows, SAMPLE_SCHEMA))
 
 
@@ -168,7 +168,7 @@ def draw(pairs: Pairs, preferences: Preferences, seed: int, size: int = SIZE) ->
     """Return the numbers of the sampled pairs, drawn round-robin over the kinds until there are enough."""
     by_kind = [found.tolist() for found in candidates(pairs, preferences, seed, size)]
     turns = [(kind, pair) for turn in zip_longest(*by_kind) for kind, pair in enumerate(turn) if pair is not None]
-    return np.array([pair for _, pair in sorted(turns[:size], key=lambda one: one[0])], dtype=np.int64)
+    return np.array([pair for _, pair in sorted(turns[:size], key=lambda turn: turn[0])], dtype=np.int64)
 
 
 def _shuffled(pairs: Pairs, seed: int) -> IntArray:

@@ -99,11 +99,11 @@ def _check_is_output(path: Path) -> None:
             f"params lists parameters."
         )
     if path.is_dir() and not (path / MANIFEST).exists():
-        output = next((above for above in path.absolute().parents if (above / MANIFEST).exists()), None)
+        output = next((parent for parent in path.absolute().parents if (parent / MANIFEST).exists()), None)
         if output is not None:
-            above = path.parents[path.absolute().parents.index(output)] if not path.is_absolute() else output
+            root = path.parents[path.absolute().parents.index(output)] if not path.is_absolute() else output
             raise DataError(
-                f"{path}: is a part of a stage's output, which can only be shown as a whole: laurel show {above}"
+                f"{path}: is a part of a stage's output, which can only be shown as a whole: laurel show {root}"
             )
         raise DataError(
             f"{path}: is not the output of a stage, which has a {MANIFEST}. laurel show accepts data/trajectories, "
@@ -197,8 +197,8 @@ def _parquet_lines(path: Path, stage: str) -> list[str]:
             names = [name for name in SAMPLE_COLUMNS if name in schema.names] if path.name == SAMPLE else schema.names
             batch = next(file.iter_batches(batch_size=size, columns=names), None)
     rows = [] if batch is None else [list(row.values()) for row in batch.select(names).to_pylist()]
-    more = file.metadata.num_rows - len(rows)
-    return [*lines, *_table(names, rows), *([f"  and {more:,} more"] if more else [])]
+    rest = file.metadata.num_rows - len(rows)
+    return [*lines, *_table(names, rows), *([f"  and {rest:,} more"] if rest else [])]
 
 
 def _reward_lines(file: pq.ParquetFile) -> list[str]:
@@ -227,8 +227,8 @@ def _safetensors_lines(path: Path, stage: str) -> list[str]:
 def _json_lines(path: Path) -> list[str]:
     values = list(_leaves(read_json(path), ""))
     rows = [[key, value] for key, value in values[:VALUES]]
-    more = len(values) - len(rows)
-    return [*_table(["key", "value"], rows), *([f"  and {more:,} more"] if more else [])]
+    rest = len(values) - len(rows)
+    return [*_table(["key", "value"], rows), *([f"  and {rest:,} more"] if rest else [])]
 
 
 def _quality_lines(path: Path) -> list[str]:
@@ -241,9 +241,9 @@ def _quality_lines(path: Path) -> list[str]:
         shown = figures(part)
         rows = [[f.measure, f.shown, f.shown_interval or None, f.of, f.remark] for f in shown]
         lines += [*_table(headers, rows), *(f"  {f.gate}: {f.measure}" for f in shown if f.gate)]
-    for one in listed(quality.get("missing", ())):
-        annotator = f"{one.annotator}: " if "by" in quality else ""
-        line = f"{annotator}{one.what}, {times(one.answers)}: {one.reason}"
+    for entry in listed(quality.get("missing", ())):
+        annotator = f"{entry.annotator}: " if "by" in quality else ""
+        line = f"{annotator}{entry.what}, {times(entry.answers)}: {entry.reason}"
         lines += textwrap.wrap(line, WIDTH - 2, initial_indent="  ", subsequent_indent="    ")
     return lines
 

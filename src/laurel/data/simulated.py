@@ -33,5 +33,5 @@ def are_simulated(notes: Iterable[str], annotator: str | None) -> bool:
     >>> are_simulated([simulated_labels_of("online", "scripted")], "embedding")
     False
     """
-    own = simulated_labels(str(annotator))
-    return any(note.startswith(f"{_BEGIN}, ") or note.endswith(own) for note in notes)
+    suffix = simulated_labels(str(annotator))
+    return any(note.startswith(f"{_BEGIN}, ") or note.endswith(suffix) for note in notes)

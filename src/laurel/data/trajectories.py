@@ -140,8 +140,8 @@ class TrajectoryWriter:
         ends = np.flatnonzero(rows.final) + 1
         start = 0
         while start < len(rows):
-            enough = start + self._shard_steps - self._shard_rows
-            first = int(np.searchsorted(ends, enough))
+            target = start + self._shard_steps - self._shard_rows
+            first = int(np.searchsorted(ends, target))
             stop = int(ends[min(first, len(ends) - 1)])
             self._append(rows[start:stop])
             if self._shard_rows >= self._shard_steps:
@@ -258,8 +258,8 @@ def read_trajectories(path: Path) -> Iterator[tuple[Transitions, Position]]:
         yield read_shard(shard)
 
 
-def read_episodes(path: Path, most: int) -> tuple[Transitions, IntArray]:
-    """Return the first episodes, up to `most` steps in total, and the episode of each step (S,), from 0.
+def read_episodes(path: Path, limit: int) -> tuple[Transitions, IntArray]:
+    """Return the first episodes, up to `limit` steps in total, and the episode of each step (S,), from 0.
 
     Includes episodes truncated by the end of collection. The first episode is returned even if it is longer; only the
     first shard is read.
@@ -269,7 +269,7 @@ def read_episodes(path: Path, most: int) -> tuple[Transitions, IntArray]:
     """
     transitions, position = next(read_trajectories(path))
     ends = np.flatnonzero(np.diff(position.episode_id, append=-1))
-    last = ends[ends < most][-1:] if ends[0] < most else ends[:1]
+    last = ends[ends < limit][-1:] if ends[0] < limit else ends[:1]
     steps = transitions[: int(last[0]) + 1]
     _, episode = np.unique(position.episode_id[: len(steps)], return_inverse=True)
     return steps, episode
@@ -294,9 +294,9 @@ def read_shard(shard: Path) -> tuple[Transitions, Position]:
     columns = {name: table[name].chunk(0) for name in table.column_names}
     final = columns["reward"].is_null().to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(~final)
-    below = rows + 1
+    next_rows = rows + 1
     episode_id, t = columns["episode_id"].to_numpy(), columns["t"].to_numpy()
-    complete = final[-1] and (episode_id[below] == episode_id[rows]).all() and (t[below] == t[rows] + 1).all()
+    complete = final[-1] and (episode_id[next_rows] == episode_id[rows]).all() and (t[next_rows] == t[rows] + 1).all()
     if not complete:
         raise DataError(f"{shard}: its rows are not whole episodes. Run laurel {STAGE} again.")
     observation = _matrix(columns["observation"])
@@ -306,7 +306,7 @@ def read_shard(shard: Path) -> tuple[Transitions, Position]:
         observation[rows],
         action[rows],
         columns["reward"].to_numpy(zero_copy_only=False)[rows],
-        observation[below],
+        observation[next_rows],
         columns["terminated"].to_numpy(zero_copy_only=False)[rows],
         columns["truncated"].to_numpy(zero_copy_only=False)[rows],
         {

@@ -28,10 +28,10 @@ Usage = dict[str, float | None]
 """Resource -> amount used; None where that is unknown."""
 
 
-def added(one: Usage, other: Usage) -> Usage:
+def added(first: Usage, second: Usage) -> Usage:
     """Add two usages; a resource that is unknown in either is unknown in the sum."""
-    total = dict(one)
-    for key, amount in other.items():
+    total = dict(first)
+    for key, amount in second.items():
         before = total.get(key, 0)
         total[key] = None if before is None or amount is None else before + amount
     return total
@@ -51,17 +51,17 @@ def is_remark(key: str) -> bool:
     return key.rpartition(".")[2] in (UNCOUNTED, UNPRICED)
 
 
-def bounded(key: str, usage: Mapping[str, float | None], amount: str, *, why: bool = True) -> str:
+def bounded(key: str, usage: Mapping[str, float | None], amount: str, *, note: bool = True) -> str:
     """Return an amount of a usage in words, qualified where some answers are missing in it.
 
     Args:
         key: of the amount; that of an ensemble's member has a prefix.
         amount: in words.
-        why: whether to say how many answers are missing.
+        note: whether to say how many answers are missing.
 
     >>> bounded("cost_usd", {"cost_usd": 0.5, "unpriced": 14}, "$0.50")
     'at least $0.50: 14 answers came without a token count'
-    >>> bounded("cost_usd", {"cost_usd": 0.0, "unpriced": 14}, "$0.00", why=False)
+    >>> bounded("cost_usd", {"cost_usd": 0.0, "unpriced": 14}, "$0.00", note=False)
     'unknown'
     >>> bounded("cost_usd", {"cost_usd": 0.5}, "$0.50")
     '$0.50'
@@ -73,11 +73,11 @@ def bounded(key: str, usage: Mapping[str, float | None], amount: str, *, why: bo
         return amount
     least = f"at least {amount}" if usage[key] else "unknown"
     return (
-        f"{least}: {missing:,} {'answer' if missing == 1 else 'answers'} came without a token count" if why else least
+        f"{least}: {missing:,} {'answer' if missing == 1 else 'answers'} came without a token count" if note else least
     )
 
 
-def together(stopped: Usage, now: Usage) -> Usage:
+def together(stopped: Usage, current: Usage) -> Usage:
     """Add up the usage of stopped runs and of the run that resumes their work.
 
     The latter finds the answers of stopped runs in the store; these do not count as cached.
@@ -87,8 +87,8 @@ def together(stopped: Usage, now: Usage) -> Usage:
     >>> together({"calls": 20, "failures": 1}, {"calls": 5, "failures": 0, "cached": 30})
     {'calls': 25, 'failures': 1, 'cached': 11}
     """
-    total = added({key: amount for key, amount in stopped.items() if not key.endswith(CACHED)}, now)
-    for key, amount in now.items():
+    total = added({key: amount for key, amount in stopped.items() if not key.endswith(CACHED)}, current)
+    for key, amount in current.items():
         asker = key.removesuffix(CACHED)
         if key.endswith(CACHED) and amount is not None:
             answered = (stopped.get(f"{asker}{CALLS}") or 0) - (stopped.get(f"{asker}{FAILURES}") or 0)
@@ -110,31 +110,31 @@ def by_asker(accounts: Iterable[Mapping[str, Any]]) -> dict[str, Usage]:
     }
 
 
-def resumed_usage(stopped: Mapping[str, Usage], now: Mapping[str, Usage]) -> dict[str, Usage]:
+def resumed_usage(stopped: Mapping[str, Usage], current: Mapping[str, Usage]) -> dict[str, Usage]:
     """Return the usage by asker of stopped processes and of the one that resumes their work; as in `together`, their
     answers that it finds in the store do not count as cached.
 
     >>> resumed_usage({"a": {"calls": 20, "failures": 1}}, {"b": {"calls": 5, "cached": 30}})
     {'a': {'calls': 20, 'failures': 1}, 'b': {'calls': 5, 'cached': 11}}
     """
-    before = [usage for asker, usage in stopped.items() if asker not in now]
-    theirs = sum((usage.get(CALLS) or 0) - (usage.get(FAILURES) or 0) for usage in before)
+    before = [usage for asker, usage in stopped.items() if asker not in current]
+    answered = sum((usage.get(CALLS) or 0) - (usage.get(FAILURES) or 0) for usage in before)
     by_asker = dict(stopped)
-    for asker, usage in now.items():
+    for asker, usage in current.items():
         cached = usage.get(CACHED) or 0
-        again = min(cached, theirs)
-        theirs -= again
-        by_asker[asker] = {**usage, CACHED: cached - again} if CACHED in usage else usage
+        repeated = min(cached, answered)
+        answered -= repeated
+        by_asker[asker] = {**usage, CACHED: cached - repeated} if CACHED in usage else usage
     return by_asker
 
 
 def latest(askers: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
     """Return one usage per asker: of several, the one with the most answers, which is the latest."""
-    most: dict[str, Usage] = {}
-    for asker, usage in (item for some in askers for item in some.items()):
-        if asker not in most or _answers(usage) >= _answers(most[asker]):
-            most[asker] = usage
-    return most
+    best: dict[str, Usage] = {}
+    for asker, usage in (item for usages in askers for item in usages.items()):
+        if asker not in best or _answers(usage) >= _answers(best[asker]):
+            best[asker] = usage
+    return best
 
 
 def of_all(askers: Iterable[Mapping[str, Usage]]) -> Usage:

@@ -72,7 +72,7 @@ def read_verdicts(path: Path) -> Verdicts | None:
         columns = ["pair", "swapped", "p_first", *texts]
         table = pq.read_table(file, columns=columns, read_dictionary=texts, page_checksum_verification=True)
     table = table.unify_dictionaries().combine_chunks()
-    verdicts, who = (table[name].chunk(0) if len(table) else _NONE for name in texts)
+    verdicts, annotators = (table[name].chunk(0) if len(table) else _NONE for name in texts)
     places = pc.index_in(verdicts.dictionary, value_set=pa.array(VERDICTS, verdicts.dictionary.type))
     if places.null_count:
         raise DataError(f"{file}: a verdict is not one of {', '.join(VERDICTS)}. Run laurel {STAGE} again.")
@@ -81,6 +81,6 @@ def read_verdicts(path: Path) -> Verdicts | None:
         swapped=table["swapped"].to_numpy(),
         verdict=places.to_numpy()[verdicts.indices.to_numpy()],
         p_first=table["p_first"].fill_null(np.nan).to_numpy(),
-        by=who.indices.to_numpy(),
-        names=tuple(map(str, who.dictionary.to_pylist())),
+        by=annotators.indices.to_numpy(),
+        names=tuple(map(str, annotators.dictionary.to_pylist())),
     )

@@ -199,10 +199,11 @@ def _cell(row: Row, key: str) -> str:
 def _amount(row: Row, key: str) -> str:
     """Return the tokens or dollars of a judge that is asked in calls."""
     if key == "cost_usd":
-        return "unknown" if row[key] is None else bounded(key, row, f"{row[key]:.4g}", why=False)
+        return "unknown" if row[key] is None else bounded(key, row, f"{row[key]:.4g}", note=False)
     tokens = {name: row[name] for name in ("input_tokens", "output_tokens")}
     return " / ".join(
-        "unknown" if amount is None else bounded(name, row, f"{amount:,}", why=False) for name, amount in tokens.items()
+        "unknown" if amount is None else bounded(name, row, f"{amount:,}", note=False)
+        for name, amount in tokens.items()
     )
 
 

@@ -154,7 +154,7 @@ def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
         begin = "".join(f"{part}." for part in file.relative_to(path).parent.parts)
         known |= {f"{begin}{key}": value for key, value in metrics(read_json(file)).items()}
     run.log_metrics(known)
-    if missing := most_frequent(read_missing(path), most=MOST):
+    if missing := most_frequent(read_missing(path), limit=MOST):
         run.client.set_tag(run.id, "missing_answers", missing[:LONGEST_TAG])
     run.log_directory(path, "preferences")
     for judge, place in {MAIN: path, **{folder.name: folder for folder in sorted(path.glob("judges/*"))}}.items():

@@ -275,7 +275,7 @@ def _calls(run: Mapping[str, Any]) -> str:
 
 def _cost(run: Mapping[str, Any], *, why: bool = True) -> str:
     used: Usage = {"cost_usd": run["cost"], UNPRICED: run.get(UNPRICED)}
-    return bounded("cost_usd", used, in_words(run["cost"]), why=why)
+    return bounded("cost_usd", used, in_words(run["cost"]), note=why)
 
 
 def _annotator(metrics: Mapping[str, Any]) -> str:
