@@ -108,10 +108,10 @@ def collect_steps(
         write,
         info=envs.adapter.info_fields,
     )
-    taken = reported = 0
+    n_taken = reported = 0
     valid, ended = np.zeros(envs.n_envs, dtype=np.bool_), np.zeros(envs.n_envs, dtype=np.bool_)
     done: tuple[Any, ...] | None = None
-    while taken < n_steps:
+    while n_taken < n_steps:
         drawn, *estimates = behaviour.act(observation, ~valid, ~ended)
         acted = (envs.adapter.taken(drawn), *estimates)
         envs.begin_step(acted[0])
@@ -120,15 +120,15 @@ def collect_steps(
         step = envs.end_step()
         done = (*acted, *step)
         observation, valid, ended = step.observation, step.valid, step.terminated | step.truncated
-        taken += int(valid.sum())
-        if taken - reported >= PROGRESS_STEPS and taken < n_steps:
-            advance(taken - reported)
-            reported = taken
+        n_taken += int(valid.sum())
+        if n_taken - reported >= PROGRESS_STEPS and n_taken < n_steps:
+            advance(n_taken - reported)
+            reported = n_taken
     if done is not None:
         recorder.record(*done)
     advance(n_steps - reported)
     undo = np.zeros(envs.n_envs, dtype=np.bool_)
-    undo[np.flatnonzero(valid)[int(valid.sum()) - (taken - n_steps) :]] = True
+    undo[np.flatnonzero(valid)[int(valid.sum()) - (n_taken - n_steps) :]] = True
     return recorder.finish(undo)
 
 

@@ -95,8 +95,8 @@ class DevicePPO(PPOGroup):
         self, envs: Sequence[Any], observations: Sequence[Array], rollouts: Sequence[Any], actions: Sequence[Array]
     ) -> list[Array]:
         """Take the actions (T, N) of an update again, so that environments and rollouts are as they were after it."""
-        taken = self.stack.put(np.stack(actions, axis=1).astype(np.int64))
-        self._step(taken.__getitem__)
+        tensor = self.stack.put(np.stack(actions, axis=1).astype(np.int64))
+        self._step(tensor.__getitem__)
         self._copy_to_host(rollouts)
         return list(observations)
 

@@ -63,12 +63,12 @@ class GroupLearner(AdamLearner, Collecting):
         return action
 
     def learn(self, rollout: Rollout) -> Mapping[str, float]:
-        params, written = self.params, [t for t in range(self.params.n_steps) if rollout.valid[t].all()]
+        params, steps = self.params, [t for t in range(self.params.n_steps) if rollout.valid[t].all()]
         seed = int(self.rng.integers(2**32))  # always drawn, so that later draws are the same
-        kl = float(np.mean([self._divergence(rollout, t) for t in written]))
+        kl = float(np.mean([self._divergence(rollout, t) for t in steps]))
         if params.max_kl is not None and kl > params.max_kl:
             return {"reference_kl": kl}
-        groups = [group for t in written for group in self._groups(rollout, t)]
+        groups = [group for t in steps for group in self._groups(rollout, t)]
         tuning = Tuning(
             batch_size=params.batch_size,
             beta=params.beta,

@@ -85,11 +85,11 @@ class ImageEncoder(nn.Module):
         super().__init__()
         self.images = images
         self.filters = nn.ModuleList(_filters(image) for image in images)
-        kept = np.ones(n_features, dtype=np.bool_)
+        mask = np.ones(n_features, dtype=np.bool_)
         for image in images:
-            kept[image.start : image.start + image.size] = False
-        self.register_buffer("rest", torch.from_numpy(np.flatnonzero(kept)), persistent=False)
-        self.size = int(kept.sum())
+            mask[image.start : image.start + image.size] = False
+        self.register_buffer("rest", torch.from_numpy(np.flatnonzero(mask)), persistent=False)
+        self.size = int(mask.sum())
         with torch.no_grad():
             for image, filters in zip(images, self.filters, strict=True):
                 self.size += filters(torch.zeros(1, image.channels, image.height, image.width)).shape[1]

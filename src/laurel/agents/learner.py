@@ -261,9 +261,9 @@ class LearnerGroup:
         for rollout, observation in zip(rollouts, observations, strict=True):
             rollout.observation[0] = observation
         with joined(envs) as vector:
-            for t, taken in enumerate(zip(*actions, strict=True)):
-                step = vector.step(np.concatenate(taken).astype(rollouts[0].action.dtype))
-                for s, (rollout, action) in enumerate(zip(rollouts, taken, strict=True)):
+            for t, step_actions in enumerate(zip(*actions, strict=True)):
+                step = vector.step(np.concatenate(step_actions).astype(rollouts[0].action.dtype))
+                for s, (rollout, action) in enumerate(zip(rollouts, step_actions, strict=True)):
                     rows = slice(s * len(action), (s + 1) * len(action))
                     rollout.record(t, action, step.rows(rows))
         return [rollout.observation[-1].copy() for rollout in rollouts]

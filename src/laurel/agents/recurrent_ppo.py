@@ -98,14 +98,14 @@ class RecurrentPPO(AdamLearner):
         for _ in range(p.n_epochs):
             for batch in np.array_split(self.rng.permutation(n_envs), n_batches):
                 rows = tensor(batch)
-                kept = valid[:, rows]
-                if not kept.any():
+                mask = valid[:, rows]
+                if not mask.any():
                     continue
                 log_prob, entropy, value = self.policy(
                     features[:, rows], action[:, rows], memory[rows], begins[:, rows]
                 )
                 columns = (log_prob, entropy, value, old_log_prob[:, rows], advantages[:, rows], returns[:, rows])
-                loss, figures = clipped_loss(p, *(part[kept] for part in columns))
+                loss, figures = clipped_loss(p, *(part[mask] for part in columns))
                 self.descend(loss)
                 sums += figures
                 n_updates += 1
@@ -114,8 +114,8 @@ class RecurrentPPO(AdamLearner):
         return {**means, "explained_variance": explained}
 
     def state(self) -> dict[str, Tensor]:
-        kept = {MEMORY: torch.from_numpy(self.memory), BEGINS: torch.from_numpy(self.begins)}
-        return {**kept, **super().state()}
+        recurrent_state = {MEMORY: torch.from_numpy(self.memory), BEGINS: torch.from_numpy(self.begins)}
+        return {**recurrent_state, **super().state()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.memory, self.begins = state[MEMORY].numpy().copy(), state[BEGINS].numpy().copy()

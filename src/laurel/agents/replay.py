@@ -190,13 +190,13 @@ class Replay:
         self, row: IntArray, env: IntArray, steps: int, gamma: float
     ) -> tuple[FloatArray, Array, FloatArray]:
         """Return the discounted sum of each step's next rewards, the observation after them, and its discount."""
-        known = (self.head - row) % self.rows  # steps from this one to the newest
+        age = (self.head - row) % self.rows  # steps from this one to the newest
         total = np.zeros(len(row), dtype=np.float32)
         discount = np.ones(len(row), dtype=np.float32)
         going = np.ones(len(row), dtype=np.bool_)
         last = row
         for k in range(steps):
-            going = going & (k < known)
+            going = going & (k < age)
             index = (row + k) % self.rows
             total += np.where(going, discount * self.reward[index, env], 0)
             discount = np.where(going, discount * np.float32(gamma) * ~self.terminated[index, env], discount)

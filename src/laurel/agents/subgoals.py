@@ -120,9 +120,9 @@ class Subgoals:
                 episode.map.see(self.adapter.unpack(view.packed[i]))
             if episode.subgoal is None or episode.steps >= self._patience:
                 waiting.append(i)
-        asked = [self.episodes[i] for i in waiting]
+        episodes = [self.episodes[i] for i in waiting]
         for episode, subgoal in zip(
-            asked, self._chosen(asked, View(view.adapter, view.packed[waiting]), rng), strict=True
+            episodes, self._chosen(episodes, View(view.adapter, view.packed[waiting]), rng), strict=True
         ):
             episode.subgoal, episode.steps, episode.known = subgoal, 0, len(episode.map.things)
 
@@ -165,18 +165,18 @@ class Subgoals:
             return None
         return self._model.estimate([situation((), text) for text in view.text])
 
-    def _chosen(self, asked: list[Episode], view: View, rng: np.random.Generator) -> list[Subgoal]:
+    def _chosen(self, episodes: list[Episode], view: View, rng: np.random.Generator) -> list[Subgoal]:
         """Choose subgoals for episodes; the view has their observations."""
-        if not asked:
+        if not episodes:
             return []
         if self._model is not None:
-            shown = zip(asked, view.text, strict=True)
-            chances = self._model.probabilities([situation(episode.reports, text) for episode, text in shown])
+            pairs = zip(episodes, view.text, strict=True)
+            chances = self._model.probabilities([situation(episode.reports, text) for episode, text in pairs])
             draws = chances.argmax(axis=1) if self._greedy else sample(chances, rng)
             return [self.known[int(draw)] for draw in draws]
         if self._plan == "random":
-            return [self.known[int(draw)] for draw in rng.integers(0, len(self.known), len(asked))]
-        return [self._progress(episode) for episode in asked]
+            return [self.known[int(draw)] for draw in rng.integers(0, len(self.known), len(episodes))]
+        return [self._progress(episode) for episode in episodes]
 
     def _progress(self, episode: Episode) -> Subgoal:
         """Return the first reachable subgoal that counts as progress."""

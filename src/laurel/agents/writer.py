@@ -51,16 +51,16 @@ class CompletionSampler:
         Raises:
             PromptError: a prompt is too long for the model.
         """
-        asked = [number for number, prompt in enumerate(prompts) if prompt]
-        if not asked:
+        indices = [number for number, prompt in enumerate(prompts) if prompt]
+        if not indices:
             return Sampled([[] for _ in prompts], np.zeros(len(prompts), dtype=np.float32), [None] * len(prompts))
-        tokens = [tokens_of(self.local, prompts[number]) for number in asked]
+        tokens = [tokens_of(self.local, prompts[number]) for number in indices]
         check_room(self.local, tokens, self._how.max_tokens)
         temperature = 0.0 if greedy else self._how.temperature
         drawn = sample(self.local, tokens, rng, max_tokens=self._how.max_tokens, temperature=temperature)
-        if len(asked) == len(prompts):
+        if len(indices) == len(prompts):
             return drawn
-        place = {number: i for i, number in enumerate(asked)}
+        place = {number: i for i, number in enumerate(indices)}
         return Sampled(
             [drawn.tokens[place[i]] if i in place else [] for i in range(len(prompts))],
             np.array([drawn.log_prob[place[i]] if i in place else 0.0 for i in range(len(prompts))], dtype=np.float32),

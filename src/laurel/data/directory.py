@@ -244,10 +244,10 @@ def without_limits(params: Mapping[str, Any], *, on_limit: bool = True) -> Mappi
     annotate = params.get("annotate")
     if not isinstance(annotate, Mapping):
         return params
-    kept = {key: value for key, value in annotate.items() if key not in LIMITS}
+    section = {key: value for key, value in annotate.items() if key not in LIMITS}
     if on_limit:
-        kept["on_limit"] = (annotate.get("budget") or {}).get("on_limit")
-    return {**params, "annotate": kept}
+        section["on_limit"] = (annotate.get("budget") or {}).get("on_limit")
+    return {**params, "annotate": section}
 
 
 def left_by_stopped(output: Path, name: str = "partial") -> list[Path]:

@@ -44,13 +44,13 @@ class Verdicts:
 
     def of(self, name: str) -> Verdicts:
         """Return the answers of one annotator."""
-        kept = self.by == self.names.index(name)
+        mask = self.by == self.names.index(name)
         return Verdicts(
-            pair=self.pair[kept],
-            swapped=self.swapped[kept],
-            verdict=self.verdict[kept],
-            p_first=self.p_first[kept],
-            by=np.zeros(int(kept.sum()), dtype=np.int64),
+            pair=self.pair[mask],
+            swapped=self.swapped[mask],
+            verdict=self.verdict[mask],
+            p_first=self.p_first[mask],
+            by=np.zeros(int(mask.sum()), dtype=np.int64),
             names=(name,),
         )
 

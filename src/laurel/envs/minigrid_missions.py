@@ -304,8 +304,8 @@ class MissionAdapter(MiniGridAdapter):
             return False
         solved, failed = ({ENDINGS[words] for words in ends} for ends in (self._task.solved_by, self._task.failed_by))
         asks = {_FIRST[ending] for ending in solved if ending in _FIRST}
-        asked = bool(_DOES[verb]) and _DOES[verb] in asks
-        if (relation is Relation.ASKED) != asked and relation is not Relation.NONE:
+        is_asked = bool(_DOES[verb]) and _DOES[verb] in asks
+        if (relation is Relation.ASKED) != is_asked and relation is not Relation.NONE:
             return False
         if verb in (GO_TO, CLOSER):  # the episode ends by another action there
             return relation is not Relation.NONE

@@ -65,11 +65,11 @@ class Sample:
         _, first, place = np.unique(table_of(steps, numbers), axis=0, return_index=True, return_inverse=True)
         completed = finished(steps, episode)
         completed = completed if completed.any() else np.ones_like(completed)
-        kept, number = completed[episode], np.cumsum(completed) - 1
+        mask, number = completed[episode], np.cumsum(completed) - 1
         returns = np.bincount(episode, steps.reward).astype(np.float64)[completed]
         last = np.flatnonzero(np.diff(episode, append=-1))[completed]
         success = numbers.adapter.succeeded(returns.astype(np.float32), steps[last])
-        return cls(rows_of(steps[first], numbers), place.reshape(-1)[kept], number[episode[kept]], returns, success)
+        return cls(rows_of(steps[first], numbers), place.reshape(-1)[mask], number[episode[mask]], returns, success)
 
     def totals(self, values: DoubleArray) -> DoubleArray:
         """Sum the rewards of the distinct transitions (D,) over each episode (E,)."""

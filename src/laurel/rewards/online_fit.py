@@ -90,11 +90,11 @@ class CaptionLearner:
         usable: Sequence[Mapping[str, Any]],
         answers: Answers,
     ) -> YesNoTable:
-        known = dict(zip([row["first"] for row in usable], answers.tolist(), strict=True))
+        answer_of = dict(zip([row["first"] for row in usable], answers.tolist(), strict=True))
         if self._own.form == "retrieval":
-            return YesNoTable(known)
-        rows = self._embedded(texts)[[ids[text] for text in known]].astype(np.float64)
-        return YesNoTable(known, on_grid(classifier(rows, answers)).astype(np.float64), self._own.encoder)
+            return YesNoTable(answer_of)
+        rows = self._embedded(texts)[[ids[text] for text in answer_of]].astype(np.float64)
+        return YesNoTable(answer_of, on_grid(classifier(rows, answers)).astype(np.float64), self._own.encoder)
 
     def _embedded(self, texts: Sequence[str]) -> FloatArray:
         """Return the embeddings of all captions (V, E)."""

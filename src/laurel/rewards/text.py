@@ -102,8 +102,8 @@ class TextReward:
         elif self.place != place / MODEL:
             assert self.place is not None
             shutil.copytree(self.place, place / MODEL)
-        kept = {"version": VERSION, "model": self.model, "train": self.train, "max_length": self.max_length}
-        write_json(place / CONFIG, {**kept, "normalizer": asdict(self.normalizer)})
+        config = {"version": VERSION, "model": self.model, "train": self.train, "max_length": self.max_length}
+        write_json(place / CONFIG, {**config, "normalizer": asdict(self.normalizer)})
 
     @classmethod
     def load(cls, place: Path) -> TextReward:

@@ -82,8 +82,8 @@ def save(
             as_bytes(learner.state())
         )  # save_file creates files that only their owner can read
         if not finished:
-            taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
-            (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
+            action_arrays = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
+            (partial / ACTIONS).write_bytes(arrays_as_bytes(action_arrays))
         known = {name for row in progress.curve for name, value in row.items() if value is not None}
         curve = pa.Table.from_pylist(progress.curve, schema=curve_schema(known))
         pq.write_table(curve, partial / CURVE, compression="zstd")
@@ -167,9 +167,9 @@ def restore(directory: Path, learner: Learner) -> Progress:
         since = state.get("since", 0)
         if not state["finished"] and len(actions) != state["update"] - since:
             raise ValueError(f"actions of {len(actions)} updates, but {state['update'] - since} were made")
-        taken = [actions[key] for key in sorted(actions)]
+        action_arrays = [actions[key] for key in sorted(actions)]
         run = read_run(directory)
-        return Progress(state["update"], run["seconds"], run["wall"][0], curve, since, taken, state["backend"])
+        return Progress(state["update"], run["seconds"], run["wall"][0], curve, since, action_arrays, state["backend"])
     except (DataError, OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
         raise incomplete(directory, error) from None
 

@@ -63,22 +63,22 @@ def make_actor(
         LaurelError: raised by the kind itself, e.g. DataError if a trained agent is missing.
     """
     factory: Callable[..., Actor] = ACTORS.load(kind, key)
-    taken = inspect.signature(factory)
+    signature = inspect.signature(factory)
     try:
-        taken.bind(adapter, **options)
+        signature.bind(adapter, **options)
     except TypeError as error:
-        known = [name for name in [*taken.parameters][1:] if name not in ("annotate", "weights_seed")]
+        option_names = [name for name in [*signature.parameters][1:] if name not in ("annotate", "weights_seed")]
         raise ParamsError(
             f'{key}: the actor "{kind}" cannot be made with options {options}: {error}. Its options are: '
-            f"{', '.join(known) or 'none'}."
+            f"{', '.join(option_names) or 'none'}."
         ) from error
     if kind in ACTORS.builtin():
-        _check_types(kind, taken.parameters, options, key)
-    if "annotate" in taken.parameters:
+        _check_types(kind, signature.parameters, options, key)
+    if "annotate" in signature.parameters:
         options["annotate"] = annotate
-    if initial is not None and "weights_seed" in taken.parameters:
+    if initial is not None and "weights_seed" in signature.parameters:
         options["weights_seed"] = initial
-    if likeliest is not None and "greedy" in taken.parameters:
+    if likeliest is not None and "greedy" in signature.parameters:
         options.setdefault("greedy", likeliest)
     if kind in ACTORS.builtin():
         return factory(adapter, **options)
@@ -111,10 +111,12 @@ def judge_asked(kind: str, options: Mapping[str, Any]) -> str | None:
         ParamsError: there is no such kind.
     """
     factory = ACTORS.load(kind, "actor")
-    asks, taken = getattr(factory, "asks", None), inspect.signature(factory).parameters
+    asks, parameters = getattr(factory, "asks", None), inspect.signature(factory).parameters
     if asks is not None and not asks(options):
         return None
-    return str(options.get("judge", taken["judge"].default)) if {"annotate", "judge"} <= taken.keys() else None
+    return (
+        str(options.get("judge", parameters["judge"].default)) if {"annotate", "judge"} <= parameters.keys() else None
+    )
 
 
 class Checked(Actor):

@@ -83,7 +83,7 @@ def make_planner(
         EnvError: the environment is not of MiniGrid's family.
         ParamsError: the judge is not a chat model, or an option is not allowed.
     """
-    silent, known = planned_in(adapter)
+    silent, subgoals = planned_in(adapter)
     if plan not in get_args(Plan):
         raise ParamsError(f"{KEY}: plan is {plan!r}, but must be one of {', '.join(get_args(Plan))}.")
     if not (isinstance(patience, int) and patience > 0):
@@ -94,10 +94,10 @@ def make_planner(
         from laurel.feedback.questions.subgoal import SubgoalQuestion
 
         asking = Asking(KEY, judge, prompt, goal)
-        kind, texts = chat_of(annotate, asking), [subgoal.text for subgoal in known]
+        kind, texts = chat_of(annotate, asking), [subgoal.text for subgoal in subgoals]
         scores = per_token and not kind.writes(SubgoalQuestion.load_for("likeliest", texts))
         model = chooser(kind, SubgoalQuestion, silent, texts, replace(asking, per_token=scores))
-    return Planner(Subgoals(silent, known, plan, model, patience, greedy=greedy))
+    return Planner(Subgoals(silent, subgoals, plan, model, patience, greedy=greedy))
 
 
 ACTOR = make_planner

@@ -57,13 +57,13 @@ class Reader(NamedTuple):
         temperature: float,
         *,
         max_tokens: int,
-        held: tuple[Grammar, Pattern] | None,
+        constraint: tuple[Grammar, Pattern] | None,
     ) -> Sampled:
         """Draw an answer to each prompt, constrained to what may be written: by tokens here, by a regex on a server."""
         if self.server is None:
-            grammar = held[0] if held else None
+            grammar = constraint[0] if constraint else None
             return sample(self.local, prompts, rng, max_tokens=max_tokens, temperature=temperature, grammar=grammar)
-        pattern = held[1] if held else None
+        pattern = constraint[1] if constraint else None
         limit = pattern.longest + 1 if pattern else max_tokens
         regex = pattern.regex if pattern else None
         return self.server.sample(prompts, rng, max_tokens=limit, temperature=temperature, regex=regex)
@@ -144,15 +144,15 @@ class MovesChain:
         temperature: float,
         strategies: Sequence[str] | None = None,
     ) -> list[Proposal]:
-        asked = [self.asked(reader, *pair) for pair in zip(states, strategies or [""] * len(states), strict=True)]
+        prompts = [self.asked(reader, *pair) for pair in zip(states, strategies or [""] * len(states), strict=True)]
         grammar, limit = self._held(reader)
-        held = None if grammar is None else (grammar, self.converter.pattern)
-        read = [tokens for _, tokens in asked]
-        check_room(reader.local, read, limit)
-        drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
+        constraint = None if grammar is None else (grammar, self.converter.pattern)
+        inputs = [tokens for _, tokens in prompts]
+        check_room(reader.local, inputs, limit)
+        drawn = reader.draw(inputs, rng, temperature, max_tokens=limit, constraint=constraint)
         proposals = []
         for (prompt, _), tokens, log_prob, all_tokens in zip(
-            asked, drawn.tokens, drawn.log_prob.tolist(), drawn.whole, strict=True
+            prompts, drawn.tokens, drawn.log_prob.tolist(), drawn.whole, strict=True
         ):
             answer = reader.local.tokenizer.decode(tokens, skip_special_tokens=True)
             turns = (Turn(prompt, answer),)
@@ -195,8 +195,8 @@ class StrategyChain:
         return _rendered(reader, self._prompt, texts, self._goal)
 
     def propose(self, reader: Reader, states: Sequence[str], rng: Generator, temperature: float) -> list[Proposal]:
-        asked = {state: self._prompt_for(reader, state) for state in dict.fromkeys(states)}
-        held, limit = None, self._max_tokens
+        prompts = {state: self._prompt_for(reader, state) for state in dict.fromkeys(states)}
+        constraint, limit = None, self._max_tokens
         if self._menu:
             if self._grammar is None:
                 self._grammar = Grammar()
@@ -204,16 +204,16 @@ class StrategyChain:
                     self._grammar.end(self._grammar.add(tokens_of(reader.local, strategy)), reader.local.stops)
             limit = max(len(tokens_of(reader.local, strategy)) for strategy in self._menu) + 1
             longest = max(len(strategy.encode()) for strategy in self._menu)
-            held = self._grammar, Pattern("|".join(map(literal, self._menu)), longest)
-        tokens_about = {state: tokens_of(reader.local, prompt) for state, prompt in asked.items()}
-        read = [tokens_about[state] for state in states]
-        check_room(reader.local, read, limit)
-        drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
+            constraint = self._grammar, Pattern("|".join(map(literal, self._menu)), longest)
+        tokens_about = {state: tokens_of(reader.local, prompt) for state, prompt in prompts.items()}
+        inputs = [tokens_about[state] for state in states]
+        check_room(reader.local, inputs, limit)
+        drawn = reader.draw(inputs, rng, temperature, max_tokens=limit, constraint=constraint)
         named = [reader.local.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in drawn.tokens]
         moved = self._moves.propose(reader, states, rng, temperature, named)
         return [
             Proposal(
-                (Turn(asked[state], strategy), *after.turns),
+                (Turn(prompts[state], strategy), *after.turns),
                 after.moves,
                 log_prob + after.log_prob,
                 len(all_tokens) + after.tokens,

@@ -134,13 +134,13 @@ class LanguageModelLearner(Learner):
         if self.server:
             self.server.take(self.policy.local)
         for t in range(self.params.n_steps):
-            asked = np.flatnonzero(~envs.ended)  # after the end of an episode, the next step begins another
-            states = View(envs.adapter, part.observation[t][asked]).text
+            acting = np.flatnonzero(~envs.ended)  # after the end of an episode, the next step begins another
+            states = View(envs.adapter, part.observation[t][acting]).text
             proposals = self._propose(states, rng)
             action = np.zeros(envs.n_envs, dtype=np.int64)
-            action[asked] = actions_of(proposals, self.policy.lists, rng)
+            action[acting] = actions_of(proposals, self.policy.lists, rng)
             written: list[Proposal | None] = [None] * envs.n_envs
-            for place, proposal in zip(asked.tolist(), proposals, strict=True):
+            for place, proposal in zip(acting.tolist(), proposals, strict=True):
                 written[place] = proposal
             part.written.append(written)
             part.record(t, action, envs.step(action))
@@ -364,14 +364,14 @@ class LanguageModelLearner(Learner):
         self.round = int(state["round"])
         idle, *random = state["idle"].tolist()
         self._idle, self._random = int(idle), (random[0], random[1])
-        kept = json.loads(state["memory"].numpy().tobytes())
+        content = json.loads(state["memory"].numpy().tobytes())
         self.memory.restore(
             [
                 [Scored(tuple(Turn(*turn) for turn in turns), score) for turns, score in proposals]
-                for proposals in kept["rounds"]
+                for proposals in content["rounds"]
             ]
         )
-        self.best.known = {prompt: (answer, score) for prompt, (answer, score) in kept["best"].items()}
+        self.best.known = {prompt: (answer, score) for prompt, (answer, score) in content["best"].items()}
         self.critic.restore(_with_prefix(state, "critic."))
         if calibration := _with_prefix(state, KEPT):
             self.calibration = Calibration(**calibration)

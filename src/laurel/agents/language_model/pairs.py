@@ -128,12 +128,12 @@ class Skipped:
 
 def grouped(proposals: Iterable[Scored], size: int, rng: np.random.Generator) -> tuple[list[Group], Skipped]:
     """Put answers to the same prompt into groups of `size` at random, the rest into smaller ones."""
-    met: dict[str, list[tuple[str, float]]] = {}
+    by_prompt: dict[str, list[tuple[str, float]]] = {}
     for proposal in proposals:
         for turn in proposal.turns:
-            met.setdefault(turn.prompt, []).append((turn.answer, proposal.score))
-    groups, skipped = [], Skipped(of=sum(map(len, met.values())))
-    for prompt, answers in met.items():
+            by_prompt.setdefault(turn.prompt, []).append((turn.answer, proposal.score))
+    groups, skipped = [], Skipped(of=sum(map(len, by_prompt.values())))
+    for prompt, answers in by_prompt.items():
         order = rng.permutation(len(answers)).tolist()
         for start in range(0, len(order), size):
             group = [answers[i] for i in order[start : start + size]]

@@ -141,11 +141,11 @@ class LanguageModelActor(Actor):
         self._answers += len(written)
         self._unread += sum(proposal.moves is None for proposal in written)
         self._tokens += sum(proposal.tokens for proposal in written)
-        made: list[Proposal | None] = [None] * len(view)
+        by_env: list[Proposal | None] = [None] * len(view)
         for i, proposal in zip(acting, proposals, strict=True):
-            made[i] = proposal
-        logs = np.array([np.nan if proposal is None else proposal.log_prob for proposal in made], dtype=np.float32)
-        return Acted(actions_of(made, self._policy.lists, rng), logs)
+            by_env[i] = proposal
+        logs = np.array([np.nan if proposal is None else proposal.log_prob for proposal in by_env], dtype=np.float32)
+        return Acted(actions_of(by_env, self._policy.lists, rng), logs)
 
     @property
     def account(self) -> Mapping[str, Any]:

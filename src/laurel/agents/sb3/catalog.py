@@ -89,18 +89,18 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
     """
     algorithm, name = algorithm_class(settings.algorithm), settings.algorithm
     _check_space(name, action_space)
-    known = inspect.signature(algorithm.__init__).parameters
+    parameters = inspect.signature(algorithm.__init__).parameters
     for key, value in settings.kwargs.items():
-        if key not in known or key == "self":
-            allowed = sorted(set(known) - set(RESERVED) - {"self"})
+        if key not in parameters or key == "self":
+            allowed = sorted(set(parameters) - set(RESERVED) - {"self"})
             raise ParamsError(
                 f"agent.sb3.kwargs: {name} has no argument {key}.{closest(key, allowed)} Allowed: {', '.join(allowed)}."
             )
         if key == "train_freq" and isinstance(value, list):
             _check_frequency(value, settings.n_envs)
         else:
-            _check_value(key, value, known[key].default)
-    if settings.noise and "action_noise" not in known:
+            _check_value(key, value, parameters[key].default)
+    if settings.noise and "action_noise" not in parameters:
         raise ParamsError(
             f"agent.sb3.noise is {settings.noise}, but {name} does not support action noise. Set it to 0."
         )
@@ -182,9 +182,9 @@ def arguments(settings: SB3Params, algorithm: Any, steps: int, action_space: gym
         options["policy_kwargs"] = policy_options(options["policy_kwargs"])
     if isinstance(options.get("train_freq"), list):  # e.g. [1, episode]
         options["train_freq"] = tuple(options["train_freq"])
-    known = inspect.signature(algorithm.__init__).parameters
-    if "buffer_size" in known:
-        options.setdefault("buffer_size", min(int(known["buffer_size"].default), steps + settings.n_envs))
+    parameters = inspect.signature(algorithm.__init__).parameters
+    if "buffer_size" in parameters:
+        options.setdefault("buffer_size", min(int(parameters["buffer_size"].default), steps + settings.n_envs))
     if settings.noise:
         from stable_baselines3.common.noise import NormalActionNoise
 

@@ -120,14 +120,14 @@ def feature_space(n_features: int) -> gym.spaces.Box:
 
 def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
     """Keep values that JSON can represent, activations by name. Others keep the class's default."""
-    kept = {}
+    stored = {}
     for key, value in content.items():
         if key == "activation_fn":
             assert value.__name__ in ACTIVATIONS
-            kept[key] = value.__name__
+            stored[key] = value.__name__
         elif isinstance(value, PLAIN) or key == "net_arch":
-            kept[key] = value
-    return kept
+            stored[key] = value
+    return stored
 
 
 def _lists(options: Mapping[str, Any]) -> dict[str, Any]:

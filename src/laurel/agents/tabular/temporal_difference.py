@@ -61,9 +61,9 @@ class Sarsa(TabularAgent):
     def observe(self, experience: Experience) -> None:
         states, actions = self.index(experience.observation), experience.action
         after = self.index(experience.next_observation)
-        known = np.flatnonzero(experience.valid & self._waiting)
-        bootstrap = self._values(known, states[known])[np.arange(len(known)), actions[known]]
-        self._learn(known, self._state[known], self._action[known], self._reward[known] + self.gamma * bootstrap)
+        rows = np.flatnonzero(experience.valid & self._waiting)
+        bootstrap = self._values(rows, states[rows])[np.arange(len(rows)), actions[rows]]
+        self._learn(rows, self._state[rows], self._action[rows], self._reward[rows] + self.gamma * bootstrap)
 
         ended = np.flatnonzero(experience.valid & (experience.terminated | experience.truncated))
         bootstrap = np.where(experience.terminated[ended], 0.0, self._expected(ended, after[ended]))

@@ -93,8 +93,8 @@ def on_one_scale(groups: IntArray, scores: Scores, n: int) -> Scores:
         groups: (G, size) text numbers.
         scores: (G, size), NaN if there was no answer.
     """
-    kept = np.isfinite(scores).all(axis=1)
-    groups, scores = groups[kept], scores[kept]
+    finite = np.isfinite(scores).all(axis=1)
+    groups, scores = groups[finite], scores[finite]
     size = groups.shape[1]
     counts = np.bincount(groups.reshape(-1), minlength=n)
     score_of, offset = np.zeros(n), np.zeros((len(groups), 1))
