@@ -29,7 +29,7 @@ def test_what_is_no_text_or_no_number_is_named(monkeypatch: pytest.MonkeyPatch) 
         r"an array of shape \(1,\) and type int64 for 2": np.zeros(1, np.int64),
         r"an array of shape \(2, 1\) and type int64 for 2": np.zeros((2, 1), np.int64),
         r"an array of shape \(2,\) and type float64 for 2": np.zeros(2),
-        "a list for 2": [0, 1],
+        r"\[0, 1\] for 2": [0, 1],
     }
     for said, events in encoded.items():
         monkeypatch.setattr(type(adapter), "encode", lambda self, _, events=events: events)

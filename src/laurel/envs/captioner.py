@@ -10,6 +10,7 @@ from laurel.arrays import BoolArray, IntArray
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.guard import NOT_OURS, failure, not_text
 from laurel.errors import EnvError, LaurelError
+from laurel.plugins import in_short
 
 NO_CAPTION = -1
 """Caption id of a transition without a caption."""
@@ -55,7 +56,7 @@ class Captioner:
             raise failure(self.adapter.env_id, "adapter's encode", error) from error
         if not isinstance(events, np.ndarray) or events.shape != (len(transitions),) or events.dtype.kind not in "iu":
             raise EnvError(
-                f"{self.adapter.env_id}: the adapter's encode returned {_described(events)} for {len(transitions)} "
+                f"{self.adapter.env_id}: the adapter's encode returned {in_short(events)} for {len(transitions)} "
                 f"transitions, but an array of {len(transitions)} whole numbers is required. Fix its adapter."
             )
         if events.min() >= 0 and events.max() < 1 << 20:
@@ -117,13 +118,6 @@ class Captioner:
                 f"{self.adapter.env_id}: a caption is not text, {caption[:60]!a}: {error.reason} at character "
                 f"{error.start}. Fix its adapter."
             ) from None
-
-
-def _described(values: object) -> str:
-    """Describe what an adapter returned in place of an array of events."""
-    if isinstance(values, np.ndarray):
-        return f"an array of shape {values.shape} and type {values.dtype}"
-    return f"a {type(values).__name__}"
 
 
 def collapse(texts: list[str]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from laurel.envs.guard import NOT_OURS, failure
 from laurel.errors import EnvError, LaurelError
-from laurel.plugins import is_ours
+from laurel.plugins import in_short, is_ours
 
 Check = Callable[[Any, tuple[Any, ...]], str | None]
 """Takes what a method returned and its arguments; returns what it must be if it is something else."""
@@ -38,7 +38,7 @@ def _checked(name: str, method: Callable[..., Any], check: Check) -> Callable[..
             raise failure(self.env_id, f"adapter's {name}", error) from error
         if due := check(returned, (*args, *named.values())):
             raise EnvError(
-                f"{self.env_id}: the adapter's {name} returned {_shown(returned)}, but it must return {due}. Fix its "
+                f"{self.env_id}: the adapter's {name} returned {in_short(returned)}, but it must return {due}. Fix its "
                 "adapter."
             )
         return _listed(self.env_id, returned) if name == "events" else returned
@@ -59,12 +59,6 @@ def _listed(env_id: str, events: Iterable[Any]) -> Iterator[int]:
         raise
     except NOT_OURS as error:
         raise failure(env_id, "adapter's events", error) from error
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape} and type {value.dtype}"
-    return repr(value) if isinstance(value, str | float | int | None) else f"a {type(value).__name__}"
 
 
 def _progress(value: Any, _: tuple[Any, ...]) -> str | None:
