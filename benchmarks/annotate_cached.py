@@ -49,30 +49,30 @@ def main() -> None:
     parser.add_argument("pairs", nargs="?", type=int, default=MANY, help=f"the larger number (default: {MANY})")
     parser.add_argument("--mlflow", action="store_true", help="measure logging in MLflow instead")
     options = parser.parse_args()
-    many = options.pairs
+    n_pairs = options.pairs
     if options.mlflow:
         mlflow()
         return
     load = f"{load_average()} before the run"
     with tempfile.TemporaryDirectory() as folder:
-        few = _measured(Path(folder) / "few", FEW, distinct=True)
-        alike = _measured(Path(folder) / "alike", FEW, distinct=False)
-        lots = _measured(Path(folder) / "lots", many, distinct=True)
-    cost, growth = _microseconds(lots, "judging"), lots["judging_peak"] - few["judging_peak"]
+        small = _measured(Path(folder) / "few", FEW, distinct=True)
+        identical = _measured(Path(folder) / "alike", FEW, distinct=False)
+        large = _measured(Path(folder) / "lots", n_pairs, distinct=True)
+    cost, growth = _microseconds(large, "judging"), large["judging_peak"] - small["judging_peak"]
     found = {
         "value": round(cost, 1),
-        "unit": f"microseconds per pair with both answers stored, with {lots['pairs']:.0f} pairs",
+        "unit": f"microseconds per pair with both answers stored, with {large['pairs']:.0f} pairs",
         "target": f"<= {TARGET_MICROSECONDS}, and at most {TARGET_MEGABYTES} MB more memory than with {FEW} pairs, "
         "of which 16 are the pairs themselves",
         "met": cost <= TARGET_MICROSECONDS and growth <= TARGET_MEGABYTES,
-        "peer": f"peak MB of memory with {FEW} and {lots['pairs']:.0f} pairs; the same for the whole stage; "
+        "peer": f"peak MB of memory with {FEW} and {large['pairs']:.0f} pairs; the same for the whole stage; "
         "microseconds per "
         f"pair: for the whole stage; and with {FEW}, answers distinct and identical",
         "peer_value": [
-            *(round(one["judging_peak"]) for one in (few, lots)),
-            *(round(one["peak"]) for one in (few, lots)),
-            round(_microseconds(lots, "seconds"), 1),
-            *(round(_microseconds(one, "judging"), 1) for one in (few, alike)),
+            *(round(spent["judging_peak"]) for spent in (small, large)),
+            *(round(spent["peak"]) for spent in (small, large)),
+            round(_microseconds(large, "seconds"), 1),
+            *(round(_microseconds(spent, "judging"), 1) for spent in (small, identical)),
         ],
     }
     write("annotate_cached", found, about("pyarrow", "laurel-rl", remarks=(load,), sqlite=sqlite3.sqlite_version))
@@ -93,7 +93,7 @@ def mlflow() -> None:
         "met": share <= TARGET_SHARE,
         "peer": f"seconds to get them, at {requests} requests/s; CPU seconds of MLflow, and seconds from start to end; "
         "traces, and gold labels on them",
-        "peer_value": [round(asking), *(round(spent[each], 1) for each in ("tracked", "wall", "traces", "labelled"))],
+        "peer_value": [round(asking), *(round(spent[part], 1) for part in ("tracked", "wall", "traces", "labelled"))],
     }
     write("judgements_in_mlflow", found, about("mlflow", "laurel-rl", remarks=(load,)))
 
@@ -129,8 +129,8 @@ def _fill(folder: Path, distinct: bool) -> None:
 
     params = load_params(folder / "params.yaml")
     texts = [f"You pass wall number {i}, turn left and see the goal {i % 97} steps away." for i in range(SEGMENTS)]
-    ones, nowhere = np.ones(SEGMENTS, dtype=np.int64), np.zeros(SEGMENTS, dtype=np.int64)
-    vocabulary = Vocabulary(texts, ones, nowhere, nowhere.astype(np.int32))
+    ones, zeros = np.ones(SEGMENTS, dtype=np.int64), np.zeros(SEGMENTS, dtype=np.int64)
+    vocabulary = Vocabulary(texts, ones, zeros, zeros.astype(np.int32))
     segments = Segments.units(vocabulary)
     with output_directory(folder / "captions", stage="caption", params=params.dump("seed", "env", "caption")) as out:
         write_vocabulary(out.path, vocabulary)
@@ -145,8 +145,10 @@ def _fill(folder: Path, distinct: bool) -> None:
         for number, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
             for swapped in (0, 1):
                 best = 1 + (number + swapped) % 2
-                why = f"In text {number * 2 + swapped if distinct else 1} the goal is nearer, which helps the agent."
-                answer = json.dumps({"analysis": why, "best_description": best})
+                analysis = (
+                    f"In text {number * 2 + swapped if distinct else 1} the goal is nearer, which helps the agent."
+                )
+                answer = json.dumps({"analysis": analysis, "best_description": best})
                 yield keys.of(Pair(texts[a], texts[b]), swapped), answer
 
     with ResponseStore(params.annotate.language_model.responses) as store:
@@ -162,7 +164,7 @@ def _fill(folder: Path, distinct: bool) -> None:
             f"SELECT ?, ?, {columns} FROM responses WHERE key = ?"
         )
         connection.execute("PRAGMA synchronous = OFF")
-        connection.executemany(insert, ((other, answer, key) for other, answer in rows()))
+        connection.executemany(insert, ((digest, answer, key) for digest, answer in rows()))
 
 
 def _annotate(folder: Path) -> None:

@@ -96,10 +96,10 @@ def limited() -> None:
     load = f"{load_average()} before the run"
     with _server("limited") as url:
         begun = time.time()
-        for _, answer in _model(url, LIMITED_IN_FLIGHT).ask(_requests(until=begun + WARM_UP + MEASURED)):
+        for _, answer in _model(url, LIMITED_IN_FLIGHT).ask(_requests(deadline=begun + WARM_UP + MEASURED)):
             assert isinstance(answer, Reply), answer
         log = asyncio.run(_log(url))
-    warm = [status for when, status in log if WARM_UP <= when - begun < WARM_UP + MEASURED]
+    warm = [status for moment, status in log if WARM_UP <= moment - begun < WARM_UP + MEASURED]
     share = round(warm.count(200) / (LIMIT * MEASURED), 4)
     refused = sum(status == 429 for _, status in log)
     write(
@@ -139,13 +139,13 @@ def unlimited() -> None:
         name: {part: [round(1e6 * seconds / REQUESTS, 1)] for part, seconds in parts_of(found, PARTS).items()}
         for name, found in (("Laurel", ours), ("a bare client", theirs))
     }
-    whole = [sum(each for (each,) in of.values()) for of in spent.values()]
-    why = (
+    microseconds = [sum(amount for (amount,) in parts.values()) for parts in spent.values()]
+    reason = (
         f"{share:.2f} of the bare client, which sends {IN_FLIGHT} requests at once from the start, and checks no "
         "answers. Laurel hands each answer over before it sends the next request, so that it can be stored, and a "
         "killed run loses only requests in flight; neither side stores answers here. The bare client takes "
-        f"{whole[1]:.0f} microseconds of a core per request, Laurel "
-        f"{whole[0]:.0f}."
+        f"{microseconds[1]:.0f} microseconds of a core per request, Laurel "
+        f"{microseconds[0]:.0f}."
     )
     write(
         "annotate_throughput_unlimited",
@@ -156,7 +156,7 @@ def unlimited() -> None:
             "met": met,
             "peer": "requests/s of a bare aiohttp client, the same way",
             "peer_value": peer,
-            "why": why,
+            "why": reason,
             "profile_unit": "microseconds of a core per request for",
             "profile": spent,
         },
@@ -176,9 +176,9 @@ def _model(url: str, in_flight: int) -> OpenAIChat:
     return OpenAIChat(OpenAIParams(model="m", base_url=url, max_in_flight=in_flight))
 
 
-def _requests(until: float = float("inf")) -> Iterator[ChatRequest]:
+def _requests(deadline: float = float("inf")) -> Iterator[ChatRequest]:
     for number in count():
-        if time.time() > until:
+        if time.time() > deadline:
             return
         yield ChatRequest((Message("user", f"{number}: {QUESTION}"),), Sampling(max_tokens=16))
 
@@ -218,18 +218,18 @@ async def _serve(limit: float | None, latency: float, faulty: bool = False) -> N
     numbers = count(1)
     log: list[tuple[float, int]] = []
     answer = json.dumps(ANSWER).encode()
-    left, at = limit or 0.0, time.time()
+    left, last = limit or 0.0, time.time()
 
     async def chat(request: web.Request) -> web.Response:
-        nonlocal left, at
+        nonlocal left, last
         await request.read()
         status, headers = 200, {}
         if limit is not None:
-            now = time.time()
-            left, at = min(limit, left + (now - at) * limit), now
+            moment = time.time()
+            left, last = min(limit, left + (moment - last) * limit), moment
             status = 200 if left >= 1 else 429
             left -= status == 200
-            log.append((now, status))
+            log.append((moment, status))
             headers = {
                 "x-ratelimit-limit-requests": f"{limit:.0f}",
                 "x-ratelimit-remaining-requests": str(int(left)),

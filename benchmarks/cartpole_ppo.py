@@ -40,20 +40,20 @@ def main() -> None:
         found["laurel"].append(run_peer(Path(sys.executable), "../cartpole_ppo.py", seed, ours=True))
         found["sb3"].append(run_peer(sb3, "sb3_ppo.py", "cartpole", seed, ours=True))
         found["jax"].append(run_peer(jax, "purejax_ppo.py", seed))
-    soon = {name: [some["seconds_to_goal"] for some in runs] for name, runs in found.items()}
-    speed = {name: statistics.median(some["steps"] / some["seconds"] for some in runs) for name, runs in found.items()}
-    solved = {name: all(seconds is not None for seconds in of) for name, of in soon.items()}
-    median = {name: statistics.median([s or float("inf") for s in of]) for name, of in soon.items()}
-    compiled = statistics.median(some["steps"] / (some["seconds"] - some["compile_seconds"]) for some in found["jax"])
-    needed = [some["steps"] for some in found["laurel"]]
+    to_goal = {name: [run["seconds_to_goal"] for run in runs] for name, runs in found.items()}
+    speed = {name: statistics.median(run["steps"] / run["seconds"] for run in runs) for name, runs in found.items()}
+    solved = {name: all(seconds is not None for seconds in times) for name, times in to_goal.items()}
+    median = {name: statistics.median([s or float("inf") for s in times]) for name, times in to_goal.items()}
+    compiled = statistics.median(run["steps"] / (run["seconds"] - run["compile_seconds"]) for run in found["jax"])
+    needed = [run["steps"] for run in found["laurel"]]
     told = {
-        "seconds_to_475": {name: [s and round(s, 2) for s in of] for name, of in soon.items()},
-        "steps": {name: [some["steps"] for some in runs] for name, runs in found.items()},
+        "seconds_to_475": {name: [s and round(s, 2) for s in times] for name, times in to_goal.items()},
+        "steps": {name: [run["steps"] for run in runs] for name, runs in found.items()},
         "per_cpu_second": {
-            name: round(statistics.median(some["steps"] / some["cpu_seconds"] for some in runs))
+            name: round(statistics.median(run["steps"] / run["cpu_seconds"] for run in runs))
             for name, runs in found.items()
         },
-        "compile_seconds": [round(some["compile_seconds"], 2) for some in found["jax"]],
+        "compile_seconds": [round(run["compile_seconds"], 2) for run in found["jax"]],
         "settings": {**PPO, "shaping.extrinsic": EXTRINSIC},
         "why": f"The seeds need {min(needed):,} to {max(needed):,} steps, which differ between processors, since these "
         f"round differently. A step takes {1e6 / speed['laurel']:.1f} microseconds here, and one of the compiled loop "
@@ -96,7 +96,7 @@ def main() -> None:
     write(
         "cartpole_ppo_jax",
         {
-            "value": [round(speed["laurel"] / of, 1) for of in (speed["jax"], compiled)],
+            "value": [round(speed["laurel"] / other_speed, 1) for other_speed in (speed["jax"], compiled)],
             "unit": f"{unit}; and compared with an already compiled loop",
             "target": f">= {JAX_TIMES:g} with the compilation, {solving}",
             "met": speed["laurel"] / speed["jax"] >= JAX_TIMES and solved["laurel"] and solved["jax"],

@@ -41,7 +41,7 @@ def main() -> None:
         peer = [str(python), "benchmarks/peers/crafter_steps.py", str(arguments.peer_steps)]
         theirs.append(json.loads(subprocess.run(peer, check=True, capture_output=True, text=True).stdout))  # noqa: S603
     rate = float(np.median(ours))
-    peer_rate = float(np.median([one["steps_a_second"] for one in theirs]))
+    peer_rate = float(np.median([run["steps_a_second"] for run in theirs]))
     found: dict[str, Any] = {
         "value": round(rate),
         "unit": f"steps/s of laurel/Crafting-v0, {N_ENVS} worlds in one process, resets included",
@@ -50,7 +50,7 @@ def main() -> None:
         "peer": "steps/s of Crafter 1.8.3, without resets; its seconds per reset; speed-up over it",
         "peer_value": [
             round(peer_rate),
-            round(float(np.median([one["reset_seconds"] for one in theirs])), 2),
+            round(float(np.median([run["reset_seconds"] for run in theirs])), 2),
             round(rate / peer_rate),
         ],
     }
@@ -62,11 +62,11 @@ def _rate(steps: int) -> float:
     envs = gym.make_vec("laurel/Crafting-v0", num_envs=N_ENVS, vectorization_mode="vector_entry_point")
     envs.reset(seed=0)
     actions = np.random.default_rng(0).integers(0, 17, (steps, N_ENVS))
-    resets, over, begun = 0, np.zeros(N_ENVS, np.bool_), time.perf_counter()
+    resets, done, begun = 0, np.zeros(N_ENVS, np.bool_), time.perf_counter()
     for action in actions:
-        resets += int(over.sum())
+        resets += int(done.sum())
         _, _, terminated, truncated, _ = envs.step(action)
-        over = terminated | truncated
+        done = terminated | truncated
     return (actions.size - resets) / (time.perf_counter() - begun)
 
 

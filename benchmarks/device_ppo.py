@@ -35,15 +35,15 @@ def main() -> None:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     name = torch.cuda.get_device_name() if device == "cuda" else "the CPU (no GPU)"
-    there: Rates = {env_id: {} for env_id in ENVS}
-    here: Rates = {env_id: {} for env_id in ENVS}
+    on_device: Rates = {env_id: {} for env_id in ENVS}
+    on_host: Rates = {env_id: {} for env_id in ENVS}
     alone: Rates = {env_id: {} for env_id in ENVS}
     for env_id, n_agents in itertools.product(ENVS, AGENTS):
-        there[env_id][n_agents] = _rate(env_id, n_agents, device, tensors=True)
-        here[env_id][n_agents] = _rate(env_id, n_agents, "cpu", tensors=False)
+        on_device[env_id][n_agents] = _rate(env_id, n_agents, device, tensors=True)
+        on_host[env_id][n_agents] = _rate(env_id, n_agents, "cpu", tensors=False)
         alone[env_id][n_agents] = _alone(env_id, n_agents, device)
-    most = AGENTS[-1]
-    value, peer, limit = ([rates[env_id][most] for env_id in ENVS] for rates in (there, here, alone))
+    n_most = AGENTS[-1]
+    value, peer, limit = ([rates[env_id][n_most] for env_id in ENVS] for rates in (on_device, on_host, alone))
     shares = [reached / at_most for reached, at_most in zip(value, limit, strict=True)]
     met = min(shares) >= SHARE and all(ours >= theirs for ours, theirs in zip(value, peer, strict=True))
     on_gpu = device == "cuda"
@@ -51,8 +51,8 @@ def main() -> None:
         "device_ppo",
         {
             "value": value,
-            "unit": f"steps/s of {most} agents at once, all on {name}, in {' and '.join(ENVS)}",
-            "target": f">= {SHARE:g} of the tensor environments' own rate and >= the host's, {most} at once"
+            "unit": f"steps/s of {n_most} agents at once, all on {name}, in {' and '.join(ENVS)}",
+            "target": f">= {SHARE:g} of the tensor environments' own rate and >= the host's, {n_most} at once"
             if on_gpu
             else "no target without a GPU",
             "met": met if on_gpu else None,
@@ -61,7 +61,7 @@ def main() -> None:
             "peer_value": [peer, limit, [round(share, 2) for share in shares]],
             "why": "The rest is acting and learning, with a gradient step for each minibatch.",
             "device": name,
-            "steps_per_second": {"device": there, "host": here, "alone": alone},
+            "steps_per_second": {"device": on_device, "host": on_host, "alone": alone},
         },
         about(
             *("torch", "numpy", "gymnasium", "minigrid", "laurel-rl"),
@@ -84,7 +84,7 @@ def _rate(env_id: str, n_agents: int, device: str, *, tensors: bool) -> int:
 
     torch.set_num_threads(1)
     env, ppo, shaping = EnvParams(id=env_id), PPOParams(), ShapingParams()
-    adapter, each = adapter_for(env), ppo.n_envs * ppo.n_steps
+    adapter, update_steps = adapter_for(env), ppo.n_envs * ppo.n_steps
     updates = max(UPDATES[device], min(8, UPDATES[device] * AGENTS[-1] // n_agents))
     times: list[float] = []
 
@@ -94,12 +94,12 @@ def _rate(env_id: str, n_agents: int, device: str, *, tensors: bool) -> int:
             raise _DoneError
 
     with tempfile.TemporaryDirectory() as place, threadpool_limits(1, user_api="blas"):
-        total = (updates + 2) * each  # never reached, so nothing is saved
+        total = (updates + 2) * update_steps  # never reached, so nothing is saved
         tasks = [Task("extrinsic", seed, 0, env, ppo, shaping, total, total, device) for seed in range(n_agents)]
         agents: list[Any] = [Assignment(task, None, Path(place) / str(task.seed)) for task in tasks]
         with contextlib.suppress(_DoneError):
             train_together(agents, adapter, advance, tensors=tensors)
-    return round(updates * n_agents * each / (times[-1] - times[1]))
+    return round(updates * n_agents * update_steps / (times[-1] - times[1]))
 
 
 def _alone(env_id: str, n_agents: int, device: str) -> int:
@@ -113,11 +113,11 @@ def _alone(env_id: str, n_agents: int, device: str) -> int:
     from laurel.params.algorithms import PPOParams
 
     torch.set_num_threads(1)
-    env, ppo, there = EnvParams(id=env_id), PPOParams(), torch.device(device)
+    env, ppo, place = EnvParams(id=env_id), PPOParams(), torch.device(device)
     adapter = adapter_for(env)
-    parts = [make_tensors(env, adapter, ppo.n_envs, seed, there) for seed in range(n_agents)]
+    parts = [make_tensors(env, adapter, ppo.n_envs, seed, place) for seed in range(n_agents)]
     envs = TensorEnv.stacked(parts)
-    actions = torch.randint(adapter.action_space.n, (ppo.n_steps, envs.n_rows), device=there)  # type: ignore[attr-defined]
+    actions = torch.randint(adapter.action_space.n, (ppo.n_steps, envs.n_rows), device=place)  # type: ignore[attr-defined]
 
     def roll() -> None:
         for action, drawn in zip(actions, envs.draw(ppo.n_steps), strict=True):

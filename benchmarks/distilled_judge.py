@@ -91,7 +91,7 @@ def _by_head() -> dict[str, Any]:
         }
     main_cells = [cell[f"{ERRORS:.0%} errors"] for cell in cells.values()]
     flawless = {env_id: cell["0% errors"] for env_id, cell in cells.items()}
-    behind = max(-cell["lead"] for cell in flawless.values())
+    lag = max(-cell["lead"] for cell in flawless.values())
     found = {
         "value": [cell["student"] for cell in main_cells],
         "unit": f"accuracy of a head on MiniLM's vectors on pairs of unseen captions in {', '.join(ENVS)}, "
@@ -100,7 +100,7 @@ def _by_head() -> dict[str, Any]:
         "of the lead above 0",
         "met": all(cell["lead_ci95"][0] > 0 for cell in main_cells),
         "peer": "the simulated large judge on the same pairs; and the head after as few calls of an error-free one, "
-        f"which it trails by up to {behind:.3f}",
+        f"which it trails by up to {lag:.3f}",
         "peer_value": [[cell["judge"] for cell in main_cells], [cell["student"] for cell in flawless.values()]],
         "environments": cells,
     }
@@ -123,7 +123,7 @@ def _by_smollm2() -> dict[str, Any]:
     items = [Item(adapter.env_id, requests(pair), (p, 1 - p)) for pair, p in draw.asked]
     with tempfile.TemporaryDirectory() as scratch:
         tune(local, items, Tuning(), 0, Path(scratch), lambda _: None)
-    replies = dict(LocalChat(local, 8192).ask([one for pair, _ in tests for one in requests(pair)]))
+    replies = dict(LocalChat(local, 8192).ask([request for pair, _ in tests for request in requests(pair)]))
     p = [_first(replies[number], question.choices[0]) for number in range(2 * len(tests))]
     share = right(Subject(adapter, tuple(tests)), zip(p[::2], p[1::2], strict=True))["accuracy"]
     found = {
@@ -137,8 +137,8 @@ def _by_smollm2() -> dict[str, Any]:
         "peer_value": round(draw.judge, 3),
         "ci95": [round(bound, 3) for bound in share["ci95"]],
     }
-    why = f"The interval begins at {share['ci95'][0]:.3f}, and the simulated judge has {draw.judge:.3f}."
-    return found if found["met"] else {**found, "why": why}
+    reason = f"The interval begins at {share['ci95'][0]:.3f}, and the simulated judge has {draw.judge:.3f}."
+    return found if found["met"] else {**found, "why": reason}
 
 
 def drawn(adapter: EnvAdapter, errors: float, seed: int) -> Draw:
@@ -147,20 +147,22 @@ def drawn(adapter: EnvAdapter, errors: float, seed: int) -> Draw:
     progress = {text: adapter.oracle(text) or 0.0 for text in texts}
     judge = ScriptedAnnotator(ScriptedParams(error_rate=errors), adapter, seed, texts)
 
-    def unlike(some: Sequence[str], n: int) -> list[KnownPair]:
+    def unlike(candidates: Sequence[str], n: int) -> list[KnownPair]:
         """Draw up to n distinct pairs that have a better text."""
         found: dict[frozenset[str], KnownPair] = {}
-        for i, j in rng.integers(len(some), size=(TRIES * n, 2)).tolist():
-            if progress[some[i]] != progress[some[j]] and len(found) < n:
-                known = KnownPair(Pair(some[i], some[j]), float(progress[some[i]] > progress[some[j]]))
-                found.setdefault(frozenset((some[i], some[j])), known)
+        for i, j in rng.integers(len(candidates), size=(TRIES * n, 2)).tolist():
+            if progress[candidates[i]] != progress[candidates[j]] and len(found) < n:
+                known = KnownPair(
+                    Pair(candidates[i], candidates[j]), float(progress[candidates[i]] > progress[candidates[j]])
+                )
+                found.setdefault(frozenset((candidates[i], candidates[j])), known)
         return list(found.values())
 
     order = [texts[i] for i in rng.permutation(len(texts))]
     levels = Counter(progress.values())
     calls = (len(texts) ** 2 - sum(n**2 for n in levels.values())) // 2
     first, tests = unlike(order[: len(order) // 2], calls // FEWER), unlike(order[len(order) // 2 :], TESTED)
-    said = [one.p_first for one in judge.annotate(pair for pair, _ in (*first, *tests))]
+    said = [judgement.p_first for judgement in judge.annotate(pair for pair, _ in (*first, *tests))]
     asked = [KnownPair(pair, p) for (pair, _), p in zip(first, said, strict=False) if p is not None]
     judged = [p == truth for (_, truth), p in zip(tests, said[len(first) :], strict=True)]
     return Draw(asked, tests, statistics.mean(judged), calls)

@@ -56,8 +56,8 @@ def main() -> None:
         parts.append(cost["parts"])
         work.append(cost["work"])
     speed, per_cpu = (
-        {name: statistics.median(some["steps"] / some[of] for some in runs) for name, runs in found.items()}
-        for of in ("seconds", "cpu_seconds")
+        {name: statistics.median(figures["steps"] / figures[clock] for figures in runs) for name, runs in found.items()}
+        for clock in ("seconds", "cpu_seconds")
     )
     packages, peers = ("torch", "numpy", "envpool", "minigrid", "laurel-rl"), {"stable-baselines3": SB3}
     common = about(*packages, remarks=(ONE_THREAD, f"{load_average()} after the run"), **peers)
@@ -74,7 +74,7 @@ def main() -> None:
         },
         common,
     )
-    spent = {part: statistics.median(of[part] for of in parts) for part in parts[0]}
+    spent = {part: statistics.median(profile[part] for profile in parts) for part in parts[0]}
     paid = sum(spent.values()) - spent[WHOLE]
     write(
         "doorkey_reward_cost",
@@ -85,17 +85,17 @@ def main() -> None:
             "met": max(costs) <= SHARE,
             "peer": f"of each seed; CPU time, of each update the shortest of {ROUNDS} runs",
             "peer_value": [round(cost, 3) for cost in costs],
-            "work": {counted: [of[counted] for of in work] for counted in work[0]},
+            "work": {counted: [counts[counted] for counts in work] for counted in work[0]},
             "profile_unit": "microseconds per step of",
-            "profile": {"PPO with a reward": {part: [round(each, 3)] for part, each in spent.items()}},
+            "profile": {"PPO with a reward": {part: [round(microseconds, 3)] for part, microseconds in spent.items()}},
             "why": WHY.format(
                 paid=paid,
                 whole=spent[WHOLE],
                 share=paid / (spent[WHOLE] - paid),
                 seeds=", ".join(f"{cost:.1%}" for cost in costs),
                 steps=STEPS,
-                captions=_listed(of["captions"] for of in work),
-                sights=_listed(of["sights"] for of in work),
+                captions=_listed(counts["captions"] for counts in work),
+                sights=_listed(counts["sights"] for counts in work),
             ),
         },
         common,
@@ -103,14 +103,14 @@ def main() -> None:
 
 
 def _listed(numbers: Iterable[int]) -> str:
-    *others, last = (f"{number:,}" for number in numbers)
-    return f"{', '.join(others)} and {last}"
+    *firsts, last = (f"{number:,}" for number in numbers)
+    return f"{', '.join(firsts)} and {last}"
 
 
-def ours(seed: int, what: str) -> None:
+def ours(seed: int, task: str) -> None:
     """Train with the reward, or measure its cost; runs in a separate process."""
     run(seed, True, 0.0, steps=1)  # triggers the lazy imports
-    if what == "paid":
+    if task == "paid":
         run(seed, True, 0.1).tell(STEPS)
         return
     seconds: dict[bool, list[list[float]]] = {True: [], False: []}
@@ -226,8 +226,8 @@ def _clock_around(kind: type, name: str, spent: dict[str, float], part: str) -> 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case [seed, ("paid" | "cost") as what]:
-            ours(int(seed), what)
+        case [seed, ("paid" | "cost") as task]:
+            ours(int(seed), task)
         case _:
             try:
                 main()

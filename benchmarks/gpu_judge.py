@@ -102,8 +102,8 @@ def _program() -> Path:
     return Path(place)
 
 
-def _stop(why: str) -> NoReturn:
-    sys.stderr.write(f"gpu_judge {why}\n")
+def _stop(message: str) -> NoReturn:
+    sys.stderr.write(f"gpu_judge {message}\n")
     raise SystemExit(2)
 
 
@@ -128,8 +128,8 @@ def offline(python: str, model: str, asked: dict[str, list[Pair]]) -> dict[str, 
     """Return vLLM's version, and its rate without a server."""
     bodies = {kind: bodies_of(model, PROMPTS[kind], pairs) for kind, pairs in asked.items()}
     questions, found = Path("questions.json").resolve(), Path("found.json").resolve()
-    how = {"model": model, "gpus": served.gpus_here(), "max_model_len": MAX_MODEL_LEN, "questions": bodies}
-    questions.write_text(json.dumps(how))
+    request = {"model": model, "gpus": served.gpus_here(), "max_model_len": MAX_MODEL_LEN, "questions": bodies}
+    questions.write_text(json.dumps(request))
     command = [python, str(OFFLINE), str(questions), str(found)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)  # noqa: S603
     if done.returncode:
@@ -188,9 +188,9 @@ def params_of(model: str, address: str, prompt: str, answers: Path) -> Params:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 if __name__ == "__main__":

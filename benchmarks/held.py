@@ -80,13 +80,13 @@ def _module(file: str) -> str:
 
 def main() -> int:
     """Run the command, and write what it held."""
-    into, *command = sys.argv[1:]
-    most = os.environ.get(MOST)
-    if most is None:
-        return _twice(into, command)
-    counts = float(most) > 0
+    file, *command = sys.argv[1:]
+    peak = os.environ.get(MOST)
+    if peak is None:
+        return _twice(file, command)
+    counts = float(peak) > 0
     tracemalloc.start(FRAMES if counts else 1)
-    watch = _Watch(float(most) if counts else float("inf"))
+    watch = _Watch(float(peak) if counts else float("inf"))
     watch.start()
     from laurel.cli.app import main as laurel
 
@@ -95,17 +95,17 @@ def main() -> int:
     except SystemExit as end:  # of options such as --version
         code = int(end.code or 0)
     watch.stop()
-    Path(into).write_text(json.dumps(watch.found if counts else watch.most))
+    Path(file).write_text(json.dumps(watch.found if counts else watch.most))
     return code
 
 
-def _twice(into: str, command: list[str]) -> int:
-    again = [sys.executable, __file__, into, *command]
-    code = subprocess.run(again, env={**os.environ, MOST: "0"}, check=False).returncode  # noqa: S603
+def _twice(file: str, command: list[str]) -> int:
+    command_line = [sys.executable, __file__, file, *command]
+    code = subprocess.run(command_line, env={**os.environ, MOST: "0"}, check=False).returncode  # noqa: S603
     if code:
         return code
-    most = NEARLY * json.loads(Path(into).read_text())
-    return subprocess.run(again, env={**os.environ, MOST: str(most)}, check=False).returncode  # noqa: S603
+    threshold = NEARLY * json.loads(Path(file).read_text())
+    return subprocess.run(command_line, env={**os.environ, MOST: str(threshold)}, check=False).returncode  # noqa: S603
 
 
 if __name__ == "__main__":

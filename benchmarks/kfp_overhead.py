@@ -81,15 +81,15 @@ def _pipeline(folder: Path) -> Callable[[], None]:
     @dsl.pipeline(name="chain")  # type: ignore[untyped-decorator]
     def chain() -> None:
         judges = [{"judges": ["main"]}]  # as the step judges finds them for these arms
-        every = {"env": PARAMS["env"], "tracking": PARAMS["tracking"], "code_version": "1"}
-        trajectories = collect(**every, seed=0, collect=PARAMS["collect"]).outputs["trajectories"]
-        captions = caption(**every, caption={}, trajectories=trajectories).outputs["captions"]
-        annotate(**every, seed=0, caption={}, annotate=PARAMS["annotate"], captions=captions, judges=judges)
+        common = {"env": PARAMS["env"], "tracking": PARAMS["tracking"], "code_version": "1"}
+        trajectories = collect(**common, seed=0, collect=PARAMS["collect"]).outputs["trajectories"]
+        captions = caption(**common, caption={}, trajectories=trajectories).outputs["captions"]
+        annotate(**common, seed=0, caption={}, annotate=PARAMS["annotate"], captions=captions, judges=judges)
 
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "steps"))
 
     def run() -> None:
-        with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
+        with Path(os.devnull).open("w") as devnull, redirect_stdout(devnull):
             chain()
 
     return run

@@ -91,7 +91,9 @@ def main() -> None:
 
 def _known(measured: Sequence[dict[str, Any]], cell: dict[str, Any], samplers: Sequence[str]) -> dict[str, Any] | None:
     """Return what a run that was stopped has measured in a cell."""
-    fitting = (one for one in measured if cell.items() <= one.items() and list(one["labels"]) == list(samplers))
+    fitting = (
+        record for record in measured if cell.items() <= record.items() and list(record["labels"]) == list(samplers)
+    )
     return next(fitting, None)
 
 
@@ -158,8 +160,8 @@ def _name(cell: dict[str, Any]) -> str:
 
 
 def _sentences(size: int) -> list[str]:
-    every = [f"You {a} the {b} {c} {d}." for a, b, c, d in product(DEEDS, COLOURS, THINGS, PLACES)]
-    return [every[i] for i in np.random.default_rng(0).permutation(len(every))[:size]]
+    sentences = [f"You {a} the {b} {c} {d}." for a, b, c, d in product(DEEDS, COLOURS, THINGS, PLACES)]
+    return [sentences[i] for i in np.random.default_rng(0).permutation(len(sentences))[:size]]
 
 
 def _cell(teacher: str, embeddings: Any, noise: float, samplers: Sequence[str], seeds: int) -> dict[str, Any]:
@@ -170,10 +172,10 @@ def _cell(teacher: str, embeddings: Any, noise: float, samplers: Sequence[str], 
         runs = [_labels_needed(name, teacher, embeddings, noise, seed) or math.inf for seed in range(seeds)]
         median = statistics.median(runs)
         needed[name] = None if math.isinf(median) else round(median)
-    others = {name: labels for name, labels in needed.items() if labels and name not in ("uniform", "frequency")}
-    best = min(others, key=lambda name: others[name]) if others else None
+    active = {name: labels for name, labels in needed.items() if labels and name not in ("uniform", "frequency")}
+    best = min(active, key=lambda name: active[name]) if active else None
     uniform = needed.get("uniform")
-    ratio = round(others[best] / uniform, 3) if best and uniform else None
+    ratio = round(active[best] / uniform, 3) if best and uniform else None
     return {
         "teacher": teacher,
         "captions": size,
@@ -192,7 +194,7 @@ def _labels_needed(name: str, teacher: str, embeddings: Any, noise: float, seed:
     utility = embeddings @ planted.normal(size=embeddings.shape[1]) if teacher == "linear" else planted.random(size)
     errs = np.random.default_rng([seed, 2])
     estimator = EmbeddingPosterior(embeddings) if teacher == "linear" else CaptionPosterior(size)
-    labels, before, tau_before = Labels.empty(), 0, 0.0
+    labels, n_before, tau_before = Labels.empty(), 0, 0.0
     for first, second, observe in _rounds(name, embeddings, LIMIT[teacher, size], seed):
         p_first = ((utility[first] > utility[second]) != (errs.random(len(first)) < noise)).astype(np.float64)
         observe(first, second, p_first)
@@ -200,8 +202,8 @@ def _labels_needed(name: str, teacher: str, embeddings: Any, noise: float, seed:
         estimator.fit(labels)
         tau = float(kendalltau(estimator.utilities, utility).statistic)
         if tau >= TAU:  # within a round: as if tau rose evenly
-            return round(before + (len(labels) - before) * (TAU - tau_before) / (tau - tau_before))
-        before, tau_before = len(labels), tau
+            return round(n_before + (len(labels) - n_before) * (TAU - tau_before) / (tau - tau_before))
+        n_before, tau_before = len(labels), tau
     return None
 
 

@@ -86,7 +86,7 @@ def main() -> None:
     in_time = max(longest.values()) <= limit
     met = value >= target and in_time and all(mean >= TARGET_OF_OTHERS for mean in others)
     told = ", ".join(f"{loss} {mean:.2f} in {longest[loss]:.0f} s at most" for loss, mean in means.items())
-    why = {} if met else {"why": f"by loss: {told}"}
+    explanation = {} if met else {"why": f"by loss: {told}"}
     write(
         "language_actor" if options.model == "tiny" else f"language_actor_{Path(options.model).name}",
         {
@@ -104,7 +104,7 @@ def main() -> None:
             ),
             "peer_value": [*(round(mean, 3) for mean in others), list(longest.values())],
             "runs": runs,
-            **why,
+            **explanation,
         },
         about("torch", "transformers", "trl", "laurel-rl", remarks=(ONE_THREAD, load)),
     )
@@ -117,7 +117,10 @@ def ablations(seeds: int, rounds: int, jobs: int, load: str) -> None:
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         runs = list(pool.map(trained, *zip(*wanted, strict=True)))
     by_variant = {name: runs[place * seeds : (place + 1) * seeds] for place, name in enumerate(variants)}
-    means = {name: round(float(np.mean([run["success"] for run in own])), 3) for name, own in by_variant.items()}
+    means = {
+        name: round(float(np.mean([run["success"] for run in variant_runs])), 3)
+        for name, variant_runs in by_variant.items()
+    }
     write(
         "language_actor_ablations",
         {
@@ -127,7 +130,7 @@ def ablations(seeds: int, rounds: int, jobs: int, load: str) -> None:
             "met": None,
             "peer": "the same with one default changed",
             "peer_value": means,
-            "runs": [{"changed": name, **run} for name, own in by_variant.items() for run in own],
+            "runs": [{"changed": name, **run} for name, variant_runs in by_variant.items() for run in variant_runs],
         },
         about("torch", "transformers", "trl", "laurel-rl", remarks=(ONE_THREAD, load)),
     )
@@ -139,9 +142,9 @@ def trained(model: str, loss: str, seed: int, rounds: int, chosen: dict[str, Any
     env = EnvParams(id="laurel/GridWorld-v0", kwargs={**GRID, "max_episode_steps": 1})
     adapter = adapter_for(env)
     settings = LanguageActorParams.model_validate({"model": model, "loss": loss, **chosen})
-    each = settings.n_envs * settings.n_steps
-    task = Task(loss, seed, 0, env, settings, ShapingParams(), rounds * each, checkpoint_steps=each)
-    before = success_of(initial_policy(adapter, settings, 0, seed), adapter)
+    update_steps = settings.n_envs * settings.n_steps
+    task = Task(loss, seed, 0, env, settings, ShapingParams(), rounds * update_steps, checkpoint_steps=update_steps)
+    untrained = success_of(initial_policy(adapter, settings, 0, seed), adapter)
     imitated, aside, done = 0.0, [0.0, 0.0], 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "agent")
@@ -151,21 +154,21 @@ def trained(model: str, loss: str, seed: int, rounds: int, chosen: dict[str, Any
             nonlocal imitated, done
             done += steps
             show(folder, steps)
-            if steps and done == settings.imitation_rounds * each:
+            if steps and done == settings.imitation_rounds * update_steps:
                 begun = clocks()
                 imitated = success_of(load_policy(folder), adapter)
-                aside[:] = [now - then for now, then in zip(clocks(), begun, strict=True)]
+                aside[:] = [end - start for end, start in zip(clocks(), begun, strict=True)]
 
         started = clocks()
         train(task, adapter, None, folder, follow)
-        spent = [now - then - own for now, then, own in zip(clocks(), started, aside, strict=True)]
+        spent = [end - start - excluded for end, start, excluded in zip(clocks(), started, aside, strict=True)]
         policy, curve = load_policy(folder), read_rows(folder)
     assert isinstance(policy, LanguageModelPolicy)
     found = {
         "loss": loss,
         "seed": seed,
         **from_every_start(policy, adapter),
-        "success_before": before,
+        "success_before": untrained,
         "success_after_imitation": imitated,
         **dict(zip(("seconds", "cpu_seconds"), spent, strict=True)),
     }
@@ -200,20 +203,20 @@ def from_every_start(policy: LanguageModelPolicy, adapter: EnvAdapter) -> dict[s
     starts = np.flatnonzero(world.initial_state_distrib)
     states = View(adapter, starts[:, None].astype(adapter.observation_dtype)).text
     proposals = policy.propose(adapter, states, np.random.default_rng(0), greedy=True)
-    shortest, solved, more = world.moves_to_goal(), [], []
-    for start, one in zip(starts.tolist(), proposals, strict=True):
+    shortest, solved, surplus = world.moves_to_goal(), [], []
+    for start, proposal in zip(starts.tolist(), proposals, strict=True):
         world.reset(seed=0, options={"state": start})
         taken = 0
-        for taken, move in enumerate(one.moves or (), 1):
+        for taken, move in enumerate(proposal.moves or (), 1):
             if world.step(np.int64(move))[2]:
                 solved.append(start)
-                more.append(taken - int(shortest[start]))
+                surplus.append(taken - int(shortest[start]))
                 break
-    unread = sum(one.moves is None for one in proposals)
+    unread = sum(proposal.moves is None for proposal in proposals)
     return {
         "success": len(solved) / len(starts),
-        "moves_over_shortest": float(np.mean(more)) if more else None,
-        "tokens": float(np.mean([one.tokens for one in proposals])),
+        "moves_over_shortest": float(np.mean(surplus)) if surplus else None,
+        "tokens": float(np.mean([proposal.tokens for proposal in proposals])),
         "parse_rate": 1 - unread / len(starts),
     }
 

@@ -72,7 +72,7 @@ def main() -> None:
         profiles = {name: _measured("profile", name) for name in SCRIPTS}
     bounds = {name: 1 / sum(seconds) for name, seconds in least.items()}
     shares = {name: reached[name] / bounds[name] for name in SCRIPTS}
-    alone = {name: reached[name] * least[name][0] for name in SCRIPTS}
+    ratios = {name: reached[name] * least[name][0] for name in SCRIPTS}
     write(
         "limits",
         {
@@ -97,7 +97,7 @@ def main() -> None:
                 for name, profile in profiles.items()
             },
             "why": "The bound counts products and environments, with the kernels that all CPUs with AVX2 have; of a "
-            f"bound by products alone PPO reaches {alone[DOORKEY]:.0%} on {DOORKEY} and {alone[CARTPOLE]:.0%} on "
+            f"bound by products alone PPO reaches {ratios[DOORKEY]:.0%} on {DOORKEY} and {ratios[CARTPOLE]:.0%} on "
             f"{CARTPOLE}. "
             "The rest, beside products and environments, is many small operations on arrays of some thousand "
             f"numbers; and of {CARTPOLE}'s {1e6 / reached[CARTPOLE]:.2f} microseconds per step "
@@ -118,9 +118,9 @@ def least_seconds(name: str = DOORKEY) -> tuple[float, float]:
     return products, 1 / max(rate(1, time.process_time) for _ in range(3))
 
 
-def _measured(what: str, name: str) -> dict[str, float]:
+def _measured(task: str, name: str) -> dict[str, float]:
     """Measure in a separate process, whose matrix kernels are set by an environment variable."""
-    found: dict[str, float] = run_peer(Path(sys.executable), "../limits.py", what, name, ours=True)
+    found: dict[str, float] = run_peer(Path(sys.executable), "../limits.py", task, name, ours=True)
     return found
 
 
@@ -181,8 +181,8 @@ def best_products(widths: tuple[int, ...], rows: int, *, learning: bool) -> floa
 
 def _bandwidth() -> float:
     """Return the bytes a second that are read and written by a copy."""
-    there, here = np.ones(COPIED // 8), np.empty(COPIED // 8)
-    return 2 * COPIED / _best(lambda: np.copyto(here, there), times=5)
+    source, target = np.ones(COPIED // 8), np.empty(COPIED // 8)
+    return 2 * COPIED / _best(lambda: np.copyto(target, source), times=5)
 
 
 def _best(work: Callable[[], object], times: int = 200) -> float:

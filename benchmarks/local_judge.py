@@ -131,7 +131,9 @@ def speed() -> None:
     weights = sum(weight.numel() for weight in local.model.model.layers.parameters())
     lengths, distinct, bounds, peers, versions = [], [], [], [], set()
     for requests in of_kind:
-        prompts = [prompt for i, one in enumerate(requests) if isinstance(prompt := reader.read(i, one), Prompt)]
+        prompts = [
+            prompt for i, request in enumerate(requests) if isinstance(prompt := reader.read(i, request), Prompt)
+        ]
         lengths.append(round(sum(len(prompt.tokens) for prompt in prompts) / len(prompts)))
         tokens = {tuple(prompt.tokens[:n]) for prompt in prompts for n in range(1, len(prompt.tokens) + 1)}
         distinct.append(round(len(tokens) / len(requests), 1))
@@ -141,11 +143,11 @@ def speed() -> None:
         peers.append(CORES * len(requests) / peer["seconds"])
         versions.add(peer["version"])
     rates, exact = ([rate for rate, _ in asked[dtype]] for dtype in ("bfloat16", "float32"))
-    same = [_same(p, q) for (_, p), (_, q) in zip(asked["bfloat16"], asked["float32"], strict=True)]
+    agreements = [_same(p, q) for (_, p), (_, q) in zip(asked["bfloat16"], asked["float32"], strict=True)]
     shares = [rate / bound for rate, bound in zip(rates, bounds, strict=True)]
     spent = [_profile(chats["bfloat16"], requests) for requests in of_kind]
-    met = rates[0] >= SPEED_TARGET and min(same) >= 0.99
-    on_products = [each["products with weights"] / sum(each.values()) for each in spent]
+    met = rates[0] >= SPEED_TARGET and min(agreements) >= 0.99
+    on_products = [parts["products with weights"] / sum(parts.values()) for parts in spent]
     write(
         "local_judge",
         {
@@ -156,13 +158,15 @@ def speed() -> None:
             "met": met,
             "peer": "the same in float32; llama.cpp with the package's 4-bit weights, not tuned; and a bound: the "
             "products of weights with distinct tokens alone",
-            "peer_value": [[round(each, 1) for each in others] for others in (exact, peers, bounds)],
+            "peer_value": [[round(rate, 1) for rate in rates_of_peer] for rates_of_peer in (exact, peers, bounds)],
             "share_of_bound": [round(share, 2) for share in shares],
             "tokens": f"{distinct[0]} and {distinct[1]} distinct tokens a question",
-            "agreement": f"{same[0]:.1%} and {same[1]:.1%} of labels are those of float32",
+            "agreement": f"{agreements[0]:.1%} and {agreements[1]:.1%} of labels are those of float32",
             "profile": {
-                f"{len(of_kind[0])} questions of {length} tokens": {part: [round(each, 2)] for part, each in of.items()}
-                for length, of in zip(lengths, spent, strict=True)
+                f"{len(of_kind[0])} questions of {length} tokens": {
+                    part: [round(seconds, 2)] for part, seconds in parts.items()
+                }
+                for length, parts in zip(lengths, spent, strict=True)
             },
             "why": f"It is {shares[0]:.0%} and {shares[1]:.0%} of the bound. Products with weights take "
             f"{on_products[0]:.0%} and {on_products[1]:.0%} of the time, including padding tokens; products of "
@@ -179,9 +183,9 @@ def speed() -> None:
 def _requests(prompt: str) -> list[ChatRequest]:
     """Return questions about pairs in both orders, in a prompt of a name or of a text."""
     with tempfile.TemporaryDirectory() as folder:
-        own = Path(folder) / "prompt.jinja"
-        own.write_text(prompt)
-        question = PairQuestion(load_prompt(own if "\n" in prompt else prompt), adapter_for(EnvParams(id=ENV)))
+        file = Path(folder) / "prompt.jinja"
+        file.write_text(prompt)
+        question = PairQuestion(load_prompt(file if "\n" in prompt else prompt), adapter_for(EnvParams(id=ENV)))
         return [
             ChatRequest(question.messages(pair, order), choices=question.choices)
             for pair, _ in by_progress(question.adapter, PAIRS, seed=0).pairs
@@ -259,8 +263,8 @@ def left_out(options: Namespace) -> None:
         minutes.append(json.loads((options.work / family / MINUTES_FILE).read_text()) / CORES)
         found |= quality["held_out"]
         losses.append(quality["loss"][-1])
-    mean = sum(one["accuracy"]["value"] for one in found.values()) / len(found)
-    low = [env for env, one in found.items() if one["accuracy"]["ci95"][0] <= LOW]
+    mean = sum(measured["accuracy"]["value"] for measured in found.values()) / len(found)
+    low = [env for env, measured in found.items() if measured["accuracy"]["ci95"][0] <= LOW]
     bias = max(found, key=lambda env: abs(found[env]["position_bias"]["value"] - 0.5))
     position = found[bias]["position_bias"]["value"]
     met = mean >= 0.9 and not low and abs(position - 0.5) < 0.1 and max(minutes) <= MINUTES
@@ -271,8 +275,8 @@ def left_out(options: Namespace) -> None:
         "met": met,
         "peer": "chance",
         "peer_value": 50,
-        "minutes": [round(each, 1) for each in minutes],
-        "loss": [round(each, 2) for each in losses],
+        "minutes": [round(number, 1) for number in minutes],
+        "loss": [round(number, 2) for number in losses],
         "position": f"{position:.0%} in {bias}, at the worst",
         "environments": found,
     }
@@ -286,8 +290,8 @@ def left_out(options: Namespace) -> None:
     write("judge_left_out", record, about("torch", "transformers", "peft", "laurel-rl", remarks=remarks))
 
 
-def _low(env: str, of: dict[str, Any]) -> str:
-    accuracy = of["accuracy"]
+def _low(env: str, measured: dict[str, Any]) -> str:
+    accuracy = measured["accuracy"]
     low, high = accuracy["ci95"]
     return f"{env} {accuracy['value']:.0%} [{low:.0%}, {high:.0%}] of {accuracy['of']}"
 
@@ -296,7 +300,7 @@ def _without(family: str, work: Path) -> None:
     """Tune a judge on all other families and test it with this one; keep the processor minutes that this took."""
     torch.set_num_threads(1)
     tested = FAMILIES[family]
-    learned = [env for other, envs in FAMILIES.items() if other != family for env in envs]
+    learned = [env for left_family, envs in FAMILIES.items() if left_family != family for env in envs]
     params = parse_params(
         {
             "env": {"id": ENV},

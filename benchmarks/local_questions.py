@@ -53,10 +53,10 @@ def main() -> None:
     load = f"{load_average()} before the run"
     found = {name: {env: _answers(env, adapter) for env in ENVS} for name, adapter in JUDGES.items()}
     readable = {
-        kind: [sum(of[env][kind]["value"] * of[env][kind]["of"] for env in ENVS) for of in found.values()]
+        kind: [sum(by_env[env][kind]["value"] * by_env[env][kind]["of"] for env in ENVS) for by_env in found.values()]
         for kind in ("goals", "scores")
     }
-    ordered = [[round(of[env]["order"]["value"], 2) for env in ENVS] for of in found.values()]
+    ordered = [[round(by_env[env]["order"]["value"], 2) for env in ENVS] for by_env in found.values()]
     asked = [len(ENVS) * CONTEXTS, len(ENVS) * GROUPS]
     write(
         "local_questions",
@@ -132,13 +132,15 @@ def _as_goals(adapter: EnvAdapter, captions: Sequence[str], weights: str | None)
     """Return how many captions are sensible goals by the judge, and how well their probabilities order them."""
     chat = LocalChat(load_model(HuggingFaceParams.model_validate(_model(weights))), 8192)
     question = SensibleQuestion(SensibleQuestion.load_prompt("yes_no"), adapter, scored=True)
-    requests = [ChatRequest(question.messages(PossibleGoal("", one), 0), choices=question.choices) for one in captions]
+    requests = [
+        ChatRequest(question.messages(PossibleGoal("", caption), 0), choices=question.choices) for caption in captions
+    ]
     p = np.zeros(len(captions))
     for number, reply in chat.ask(requests):
         assert isinstance(reply, Reply)
         assert reply.logprobs is not None
         p[number] = exp(reply.logprobs["yes"])
-    progress = np.array([(adapter.oracle(one) or 0.0) > 0 for one in captions])
+    progress = np.array([(adapter.oracle(caption) or 0.0) > 0 for caption in captions])
     better, worse = (part.reshape(-1) for part in np.meshgrid(np.flatnonzero(progress), np.flatnonzero(~progress)))
     order = paired_rate((p[better] > p[worse]).astype(np.float64), better, worse)
     return {"yes": rate(int((p > 0.5).sum()), len(p)), "order": order}

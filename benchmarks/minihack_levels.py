@@ -40,14 +40,14 @@ def main() -> None:
     from minihack.envs.river import MiniHackRiver
 
     load = f"{load_average()} before the run"
-    alike, different, steps, templates = 0, 0, 0, []
+    equal, different, steps, templates = 0, 0, 0, []
     for file in sorted((Path(minihack.__file__).parent / "dat").glob("*.des")):
         try:
             found, played = _differences(minihack.MiniHackNavigation, {"des_file": str(file)}, file, options)
         except EnvError:  # one of them is a template, which MiniHack fills in
             templates.append(file.name)
             continue
-        alike += not found
+        equal += not found
         different += found
         steps += played
     found, played = _differences(MiniHackRiver, {}, Path("river"), options)
@@ -56,7 +56,7 @@ def main() -> None:
     write(
         "minihack_levels",
         {
-            "value": [alike + (not found), different + found],
+            "value": [equal + (not found), different + found],
             "unit": f"MiniHack levels that are the same game; and steps that differ, of {steps + played:,}",
             "target": "no step that differs",
             "met": different + found == 0,
@@ -72,7 +72,7 @@ def _theirs(kind: Any, arguments: dict[str, Any]) -> Any:
     """Make an environment of MiniHack's with the actions and the prompts of NLE's tasks."""
     from nle.nethack import NETHACKOPTIONS
 
-    options = (*(one for one in NETHACKOPTIONS if not one.startswith("pickup_types")), "pettype:none")
+    options = (*(option for option in NETHACKOPTIONS if not option.startswith("pickup_types")), "pettype:none")
     return kind(
         **arguments,
         character=CHARACTER,
@@ -92,18 +92,18 @@ def _differences(kind: Any, arguments: dict[str, Any], level: Path, options: Any
     theirs = _theirs(kind, arguments)
     different = steps = 0
     for seed in range(options.seeds):
-        core, disp = (int(one) for one in np.random.default_rng(seed).integers(2**62, size=2))
+        core, disp = (int(part) for part in np.random.default_rng(seed).integers(2**62, size=2))
         theirs.seed(core, disp, False)
         seen, _ = theirs.reset()
         ours.games[0].begin(np.random.default_rng(seed))
         for action in np.random.default_rng([seed, 1]).integers(N_ACTIONS, size=options.steps).tolist():
             row, begins = ours.observe()[0], ours.crop**2
-            same = (row[-MESSAGE:] == seen["message"]).all() and (
+            equal = (row[-MESSAGE:] == seen["message"]).all() and (
                 row[begins : begins + STATUS] == seen["blstats"]
             ).all()
             seen, reward, ended, *_ = theirs.step(action)
             own_reward, own_end = ours.games[0].step(action)
-            different += not (same and reward == own_reward and ended == own_end)
+            different += not (equal and reward == own_reward and ended == own_end)
             steps += 1
             if ended or own_end:
                 break

@@ -81,11 +81,11 @@ def main() -> None:
 
 def _compared(arguments: Namespace) -> dict[str, Any]:
     """Return the record of rates per CPU second, with the steps that differ."""
-    many, one = (_rates(games, arguments.steps // games, arguments.rounds) for games in (8, 1))
+    eight, single = (_rates(games, arguments.steps // games, arguments.rounds) for games in (8, 1))
     different = sum(_differences(seed, arguments.compared) for seed in range(arguments.seeds))
-    ratio, alone = many.ours / many.theirs, one.ours / one.theirs
+    ratio, single_ratio = eight.ours / eight.theirs, single.ours / single.theirs
     return {
-        "value": [round(ratio, 2), round(alone, 2)],
+        "value": [round(ratio, 2), round(single_ratio, 2)],
         "unit": "times the steps per CPU second of NLE's environment, 8 games in one process, and one",
         "target": f">= {TARGET}, and no step that differs",
         "met": ratio >= TARGET and different == 0,
@@ -93,18 +93,18 @@ def _compared(arguments: Namespace) -> dict[str, Any]:
         "Laurel reads; of Laurel's; of the same games without observations; of NLE's compiled game given the same keys "
         "(the limit); of games with unanswered prompts: with 8, and with one; steps that differ of "
         f"{arguments.seeds} x {arguments.compared:,}",
-        "peer_value": [*(round(rate) for rate in (*many, *one)), different],
+        "peer_value": [*(round(rate) for rate in (*eight, *single)), different],
         "why": "The limit is NLE's compiled game given the same keys, resets included, without reading observations: "
-        f"{many.limit / many.theirs:.2f} and {one.limit / one.theirs:.2f} times the steps of NLE's environment. "
-        f"Laurel's Python loop that chooses these keys makes {many.unseen / many.theirs:.2f} and "
-        f"{one.unseen / one.theirs:.2f} times. Most of the gain comes from requesting fewer observations: NLE's "
-        f"environment without screen_descriptions, which also change the game, makes {many.others / many.theirs:.2f} "
-        f"and {one.others / one.theirs:.2f} times, with only the observations that Laurel reads "
-        f"{many.less / many.theirs:.2f} and {one.less / one.theirs:.2f} times. Laurel makes "
-        f"{many.ours / many.less:.2f} and {one.ours / one.less:.2f} times the steps of the latter, since array "
+        f"{eight.limit / eight.theirs:.2f} and {single.limit / single.theirs:.2f} times the steps of NLE's environment."
+        f" Laurel's Python loop that chooses these keys makes {eight.unseen / eight.theirs:.2f} and "
+        f"{single.unseen / single.theirs:.2f} times. Most of the gain comes from requesting fewer observations: NLE's "
+        f"environment without screen_descriptions, which also change the game, makes {eight.others / eight.theirs:.2f} "
+        f"and {single.others / single.theirs:.2f} times, with only the observations that Laurel reads "
+        f"{eight.less / eight.theirs:.2f} and {single.less / single.theirs:.2f} times. Laurel makes "
+        f"{eight.ours / eight.less:.2f} and {single.ours / single.less:.2f} times the steps of the latter, since array "
         "operations take as long for one game as for 8. The same loop in C, called through ctypes, made 2.5 to 3.0 "
         "times the steps of NLE's environment in a trial; it is not shipped. Games given random keys seem faster "
-        f"({one.open / one.theirs:.1f} times), but the game's clock stands still in 92% of their steps, because "
+        f"({single.open / single.theirs:.1f} times), but the game's clock stands still in 92% of their steps, because "
         "prompts stay open. With 8 games the limit is the processor's caches: each game is a copy of the program. A "
         "step holds Python's lock, so threads gain nothing; agents run in separate processes, and "
         "nethack_processes measures one agent's games in two.",
@@ -120,17 +120,17 @@ def _processes(steps: int, rounds: int) -> dict[str, Any]:
         partial(_ours, DIVIDED, clock=clock),
         partial(_ours, DIVIDED, processes=2, clock=clock),
     )
-    one, two, ours, divided = np.median([[measure(steps) for measure in measures] for _ in range(rounds)], axis=0)
+    single, double, ours, divided = np.median([[measure(steps) for measure in measures] for _ in range(rounds)], axis=0)
     return {
-        "value": [round(divided / one, 2), round(divided / two, 2)],
+        "value": [round(divided / single, 2), round(divided / double, 2)],
         "unit": "times the steps/s of NLE's environments in one process, and in two, in wall-clock time: Laurel's with "
         f"processes: 2; {DIVIDED} games",
         "target": ">= 1 in two processes, too",
-        "met": bool(divided >= two),
+        "met": bool(divided >= double),
         "peer": "steps/s of NLE's in one process; of NLE's in "
         "two that do not wait for each other, half of the games each; of "
         "Laurel's in one process; of Laurel's in two, where each step waits for all games",
-        "peer_value": [round(float(rate)) for rate in (one, two, ours, divided)],
+        "peer_value": [round(float(rate)) for rate in (single, double, ours, divided)],
         "why": f"Laurel's games in two processes make {divided / ours:.2f} times the steps of the same games in one. "
         "Each step waits for the slower process, and needs both to be running: other work on the machine, which the "
         "load average shows, makes that wait longer.",
@@ -167,40 +167,40 @@ def _rates(games: int, steps: int, rounds: int) -> Rates:
 
 
 def _unseen(games: int, steps: int) -> float:
-    alone, chosen = _begun(games, steps)
+    games_begun, chosen = _begun(games, steps)
     begun = time.process_time()
     for number, row in enumerate(chosen):
-        for game, action in zip(alone.games, row, strict=True):
+        for game, action in zip(games_begun.games, row, strict=True):
             if game.step(action)[1]:
                 game.begin(np.random.default_rng(number))
     rate = games * steps / (time.process_time() - begun)
-    alone.close()
+    games_begun.close()
     return rate
 
 
 def _begun(games: int, steps: int) -> tuple[Games, list[list[int]]]:
     """Return games that have begun, and actions."""
-    alone = Games(games, task="score")
-    for number, game in enumerate(alone.games):
+    begun = Games(games, task="score")
+    for number, game in enumerate(begun.games):
         game.begin(np.random.default_rng(number))
-    return alone, np.random.default_rng(0).integers(0, N_ACTIONS, (steps, games)).tolist()
+    return begun, np.random.default_rng(0).integers(0, N_ACTIONS, (steps, games)).tolist()
 
 
 def _limit(games: int, steps: int) -> float:
     """Step the compiled game with the keys that `_unseen` uses, with resets, and nothing else."""
-    alone, chosen = _begun(games, steps)
-    pressed = [_listen(game) for game in alone.games]
+    first_games, chosen = _begun(games, steps)
+    pressed = [_listen(game) for game in first_games.games]
     turns: list[tuple[Game, list[int | tuple[int, int]]]] = []
     for number, row in enumerate(chosen):
-        for game, action, keys in zip(alone.games, row, pressed, strict=True):
+        for game, action, keys in zip(first_games.games, row, pressed, strict=True):
             keys.clear()
             if game.step(action)[1]:
                 game.begin(np.random.default_rng(number))
             turns.append((game, [*keys]))
-    alone.close()
-    again, _ = _begun(games, steps)
-    steps_of = {old: new.raw._pynethack.step for old, new in zip(alone.games, again.games, strict=True)}
-    raws = {old: new.raw for old, new in zip(alone.games, again.games, strict=True)}
+    first_games.close()
+    second_games, _ = _begun(games, steps)
+    steps_of = {old: new.raw._pynethack.step for old, new in zip(first_games.games, second_games.games, strict=True)}
+    raws = {old: new.raw for old, new in zip(first_games.games, second_games.games, strict=True)}
     presses = [(steps_of[game], raws[game], keys) for game, keys in turns]
     begun = time.process_time()
     for press, raw, keys in presses:
@@ -211,7 +211,7 @@ def _limit(games: int, steps: int) -> float:
                 raw.set_initial_seeds(*key, reseed=False)
                 raw.reset()
     rate = games * steps / (time.process_time() - begun)
-    again.close()
+    second_games.close()
     return rate
 
 
@@ -299,7 +299,7 @@ def _differences(seed: int, steps: int) -> int:
     episode = different = 0
 
     def begin() -> None:
-        core, disp = (int(one) for one in np.random.default_rng([seed, episode]).integers(2**62, size=2))
+        core, disp = (int(part) for part in np.random.default_rng([seed, episode]).integers(2**62, size=2))
         theirs.seed(core, disp, reseed=False)
         theirs.reset()
         games.games[0].begin(np.random.default_rng([seed, episode]))
@@ -309,12 +309,12 @@ def _differences(seed: int, steps: int) -> int:
         seen, reward, ended, *_ = theirs.step(action)
         own_reward, own_end = games.games[0].step(action)
         row, begins = games.observe()[0], games.crop**2
-        same = (
+        equal = (
             (row[-MESSAGE:] == seen["message"]).all()
             and (row[begins : begins + STATUS] == seen["blstats"]).all()
             and (games._seen["glyphs"][0] == seen["glyphs"]).all()  # an observation shows those around the player
         )
-        different += not (same and abs(reward - own_reward) < 1e-9 and ended == own_end)
+        different += not (equal and abs(reward - own_reward) < 1e-9 and ended == own_end)
         if ended or own_end:
             episode += 1
             begin()

@@ -71,30 +71,32 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        beside, alone = [], []
+        with_judge, without_judge = [], []
         for number in range(options.rounds):
-            beside.append(trained(place / f"beside-{number}", options.seeds))
-            alone.append(trained(place / f"alone-{number}", options.seeds, replay=str(place / "beside-0/data/agents")))
+            with_judge.append(trained(place / f"beside-{number}", options.seeds))
+            without_judge.append(
+                trained(place / f"alone-{number}", options.seeds, replay=str(place / "beside-0/data/agents"))
+            )
         trained(place / "met", options.seeds, listed=False)
         agents = sorted((place / "beside-0/data/agents/online").glob("seed-*"))
         steps = [steps_to_threshold(agent) for agent in agents]
         of_met = [steps_to_threshold(agent) for agent in sorted((place / "met/data/agents/online").glob("seed-*"))]
         asked = {pair for agent in agents for pair in pairs_of(agent)}
-        most = max(len(pairs_of(agent)) for agent in agents)
-    before = json.loads((ROOT / "docs/metrics.json").read_text())["arms"]["preference"]["steps_to_threshold"]
-    offline = [math.inf if one is None else one for one in before["per_seed"][: options.seeds]]
-    ratio, ratio_of_met = (statistics.median(one) / statistics.median(offline) for one in (steps, of_met))
-    rounds = list(zip(beside, alone, strict=True))
-    slower = statistics.median(one.seconds / other.seconds for one, other in rounds)
-    more = statistics.median(one.processors / other.processors for one, other in rounds)
-    cheap = max(slower, more) <= SLOWER
-    judge = statistics.median(one.first for one in beside)
-    share = statistics.median(one.first / (one.processors - one.first) for one in beside)
+        most_pairs = max(len(pairs_of(agent)) for agent in agents)
+    recorded = json.loads((ROOT / "docs/metrics.json").read_text())["arms"]["preference"]["steps_to_threshold"]
+    offline = [math.inf if n_steps is None else n_steps for n_steps in recorded["per_seed"][: options.seeds]]
+    ratio, ratio_of_met = (statistics.median(needed) / statistics.median(offline) for needed in (steps, of_met))
+    rounds = list(zip(with_judge, without_judge, strict=True))
+    slower = statistics.median(online.seconds / plain.seconds for online, plain in rounds)
+    slower_cpu = statistics.median(online.processors / plain.processors for online, plain in rounds)
+    cheap = max(slower, slower_cpu) <= SLOWER
+    judge = statistics.median(cost.first for cost in with_judge)
+    share = statistics.median(cost.first / (cost.processors - cost.first) for cost in with_judge)
     loaded = loading()
     common = about("torch", "numpy", "envpool", "minigrid", "laurel-rl", remarks=(ONE_THREAD, load_average()))
-    minutes = statistics.median(one.seconds for one in beside) / 60
+    minutes = statistics.median(cost.seconds for cost in with_judge) / 60
     met = max(ratio, ratio_of_met) <= AT_MOST and len(asked) <= QUESTIONS and minutes <= MINUTES
-    why = (
+    reason = (
         f"If the judge is also asked about listed captions before agents meet them, agents take {ratio:.2f} times the "
         f"steps; if it is asked only about captions that they have met (listed: false), {ratio_of_met:.2f} times. The "
         f"median of {len(steps)} seeds moves by an update of 2,048 steps or many; see benchmarks/suites/online.md."
@@ -110,8 +112,8 @@ def main() -> None:
             "met": met,
             "peer": "labels of 200,000 collected steps, docs/metrics.json: median steps; online: median steps with "
             "listed captions, and without; questions per agent",
-            "peer_value": [*(statistics.median(one) for one in (offline, steps, of_met)), most],
-            **({} if met else {"why": why}),
+            "peer_value": [*(statistics.median(needed) for needed in (offline, steps, of_met)), most_pairs],
+            **({} if met else {"why": reason}),
         },
         common,
         last=False,
@@ -119,14 +121,16 @@ def main() -> None:
     write(
         "online_slowdown",
         {
-            "value": [round(slower, 3), round(more, 3)],
+            "value": [round(slower, 3), round(slower_cpu, 3)],
             "unit": "times the duration of training the same agents with the judge beside them as from its log; the "
             "same "
             "in CPU seconds",
             "target": f"<= {SLOWER:g}",
             "met": cheap,
             "peer": "seconds with the judge, and without, of each round; CPU seconds with it, and without",
-            "peer_value": [[round(one[of], 1) for one in some] for of in (0, 1) for some in (beside, alone)],
+            "peer_value": [
+                [round(cost[field], 1) for cost in costs] for field in (0, 1) for costs in (with_judge, without_judge)
+            ],
             "judge": f"{judge:.1f} processor seconds of its own, {share:.1%} of all others'",
             "loading": f"{loaded:.2f} processor seconds to load the judge's encoder, once, while agents wait",
             **({} if cheap else {"why": f"The judge's own process takes {share:.1%}: the rest is waiting and noise."}),
@@ -138,8 +142,8 @@ def main() -> None:
 def trained(folder: Path, seeds: int, **settings: Any) -> Cost:
     """Train agents; return what the stage took."""
     folder.mkdir()
-    own = yaml.safe_load((ROOT / "params.yaml").read_text())["agent"]
-    content = {**PARAMS, "rewards": {"online": settings}, "agent": {**own, "seeds": list(range(seeds))}}
+    agent = yaml.safe_load((ROOT / "params.yaml").read_text())["agent"]
+    content = {**PARAMS, "rewards": {"online": settings}, "agent": {**agent, "seeds": list(range(seeds))}}
     (folder / "params.yaml").write_text(yaml.safe_dump(content))
     seconds, processors = 0.0, dict[str, Used]()
     for stage in ("collect", "caption", "annotate", "train-reward", "train-agents"):
@@ -191,8 +195,8 @@ def steps_to_threshold(agent: Path) -> float:
     As reports do, it takes means over WINDOW episodes alone; a curve begins with means over fewer.
     """
     rows = pq.read_table(agent / "curve.parquet", columns=["env_steps", "window", "success_rate"]).to_pylist()
-    whole = (row for row in rows if row["window"] >= WINDOW)
-    return next((row["env_steps"] for row in whole if (row["success_rate"] or 0) >= SOLVED), math.inf)
+    full = (row for row in rows if row["window"] >= WINDOW)
+    return next((row["env_steps"] for row in full if (row["success_rate"] or 0) >= SOLVED), math.inf)
 
 
 def pairs_of(agent: Path) -> set[tuple[str, str]]:

@@ -60,7 +60,11 @@ def about(*packages: str, remarks: tuple[str, ...] = (), **others: str) -> dict[
     return {
         "command": " ".join(["python", f"benchmarks/{Path(script).name}", *given]),
         "machine": "; ".join([f"{os.cpu_count()} cores of {machine()['cpu']}, {platform.system()}", *remarks]),
-        "versions": {"python": platform.python_version(), **{each: version(each) for each in packages}, **others},
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in packages},
+            **others,
+        },
     }
 
 

@@ -133,8 +133,8 @@ def _others() -> dict[str, str]:
     return figures
 
 
-def _imitation(python: Path, what: str) -> dict[str, Any]:
-    command = [str(python), str(HERE / "peers" / "imitation_reward.py"), what]
+def _imitation(python: Path, figure: str) -> dict[str, Any]:
+    command = [str(python), str(HERE / "peers" / "imitation_reward.py"), figure]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # noqa: S603
 
 

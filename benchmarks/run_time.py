@@ -69,8 +69,8 @@ def main() -> None:
     load = f"{load_average()} before the run"
     with tempfile.TemporaryDirectory() as directory:
         folder = _clone(Path(directory) / "clone")
-        whole, lines = _repro(folder)
-        again = statistics.median(_repro(folder)[0] for _ in range(3))
+        total, lines = _repro(folder)
+        repeated = statistics.median(_repro(folder)[0] for _ in range(3))
         seconds = {stage.name: read_manifest(folder / stage.output, stage.name)["seconds"] for stage in STAGES}
         agents = list((folder / "data" / "agents").glob("*/seed-*/state.json"))
         steps = sum(read_json(state)["env_steps"] for state in agents)
@@ -81,21 +81,21 @@ def main() -> None:
     write(
         "run_time",
         {
-            "value": [round(stages), round(again, 1)],
+            "value": [round(stages), round(repeated, 1)],
             "unit": "seconds of all stages of params.yaml in a fresh clone; and of `dvc repro` with nothing changed",
             "target": f"<= {TARGET} and <= {TARGET_AGAIN}",
-            "met": stages <= TARGET and again <= TARGET_AGAIN,
+            "met": stages <= TARGET and repeated <= TARGET_AGAIN,
             "peer": f"a bound: products and environments of the {steps:,} steps of {len(agents)} agents, on all cores; "
             "and seconds of train-agents, of evaluate, of all other stages, of `dvc repro` from start to end",
             "peer_value": [
                 *(round(bound), round(seconds["train-agents"]), round(seconds["evaluate"])),
-                *(round(stages - seconds["train-agents"] - seconds["evaluate"]), round(whole)),
+                *(round(stages - seconds["train-agents"] - seconds["evaluate"]), round(total)),
             ],
             "seconds": {name: round(taken, 1) for name, taken in seconds.items()},
             "profile_unit": "core seconds of",
             "profile": {
-                stage: {part: [round(each, 2)] for part, each in of.items() if each >= 0.05}
-                for stage, of in spent.items()
+                stage: {part: [round(seconds_of, 2)] for part, seconds_of in profile.items() if seconds_of >= 0.05}
+                for stage, profile in spent.items()
             },
             "why": f"The bound for training alone is {bound:.0f} s, and training reaches "
             f"{bound / seconds['train-agents']:.0%} of it. " + " ".join(map(_most, spent, spent.values())),
@@ -107,37 +107,37 @@ def main() -> None:
 
 def _most(stage: str, spent: dict[str, float]) -> str:
     """Describe what a stage spends most of its CPU time on, and how long cores are idle."""
-    whole = sum(spent.values())
-    cpu = whole - spent[IDLE]
-    most = sorted((part for part in spent if part not in (sampled.ELSE, IDLE)), key=lambda part: -spent[part])[:2]
-    shares = " and ".join(f"{spent[part] / cpu:.0%} of its CPU time on {part}" for part in most)
-    return f"{stage} spends {shares}; {spent[IDLE] / whole:.0%} of the cores' time is idle."
+    total = sum(spent.values())
+    cpu = total - spent[IDLE]
+    largest = sorted((part for part in spent if part not in (sampled.ELSE, IDLE)), key=lambda part: -spent[part])[:2]
+    shares = " and ".join(f"{spent[part] / cpu:.0%} of its CPU time on {part}" for part in largest)
+    return f"{stage} spends {shares}; {spent[IDLE] / total:.0%} of the cores' time is idle."
 
 
 def time_left(lines: list[Line]) -> dict[str, Any]:
     """Compare train-agents' estimates of the remaining time with the actual time until its last step."""
-    (ended,) = (when for when, line in lines if DONE.match(line))
+    (ended,) = (moment for moment, line in lines if DONE.match(line))
     looks = []
     for way in WAYS:
-        for when, line in lines:
+        for moment, line in lines:
             if found := PROGRESS.match(line):
-                done, of = (int(number.replace(",", "")) for number in found.groups()[:2])
-                if done >= way * of:
-                    looks.append((done / of, float(found[3]), ended - when))
+                done, total = (int(number.replace(",", "")) for number in found.groups()[:2])
+                if done >= way * total:
+                    looks.append((done / total, float(found[3]), ended - moment))
                     break
     errors = [told / left - 1 for _, told, left in looks]
-    within = len(looks) == len(WAYS) and max(map(abs, errors)) <= WITHIN
+    in_range = len(looks) == len(WAYS) and max(map(abs, errors)) <= WITHIN
     entry: dict[str, Any] = {
         "value": [round(error, 2) for error in errors],
         "unit": "relative error of train-agents' estimate of the remaining seconds, after at least "
         + ", ".join(f"{way:.0%}" for way in WAYS)
         + " of its steps",
         "target": f"at most {WITHIN:g} at each",
-        "met": within,
+        "met": in_range,
         "peer": "of each: share of the steps done, seconds estimated, actual seconds",
         "peer_value": [[round(done, 2), round(told), round(left)] for done, told, left in looks],
     }
-    return entry if within else {**entry, "why": "Agents of some arms are slower than the arms measured so far."}
+    return entry if in_range else {**entry, "why": "Agents of some arms are slower than the arms measured so far."}
 
 
 def _clone(folder: Path) -> Path:

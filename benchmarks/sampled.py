@@ -94,9 +94,9 @@ def written(folder: Path) -> dict[str, Seconds]:
     """Return what was written in that environment: by stage, processor seconds by stack."""
     found: dict[str, Seconds] = {}
     for file in sorted(folder.glob("*.json")):
-        one = json.loads(file.read_text())
-        of_stage = found.setdefault(one["stage"], Seconds(float))
-        for stack, seconds in one["stacks"]:
+        sample = json.loads(file.read_text())
+        of_stage = found.setdefault(sample["stage"], Seconds(float))
+        for stack, seconds in sample["stacks"]:
             of_stage[tuple((path, function) for path, function in stack)] += seconds
     return found
 
@@ -105,9 +105,9 @@ def spans(folder: Path) -> dict[str, float]:
     """Return the seconds from the start of the first process of a stage to the last sample of any of them, by stage."""
     found: dict[str, list[tuple[float, float]]] = {}
     for file in sorted(folder.glob("*.json")):
-        one = json.loads(file.read_text())
-        found.setdefault(one["stage"], []).append((one["began"], one["ended"]))
-    return {stage: max(end for _, end in of) - min(begin for begin, _ in of) for stage, of in found.items()}
+        sample = json.loads(file.read_text())
+        found.setdefault(sample["stage"], []).append((sample["began"], sample["ended"]))
+    return {stage: max(end for _, end in times) - min(begin for begin, _ in times) for stage, times in found.items()}
 
 
 def begin_here() -> None:
@@ -149,24 +149,24 @@ class _SignalLooks:
     def _look(self, _signal: int, frame: FrameType | None) -> None:
         if self._writing:  # a sample that arrives while the previous one writes
             return
-        now = time.process_time()
-        self.found[_stack(frame)] += now - self._last
+        moment = time.process_time()
+        self.found[_stack(frame)] += moment - self._last
         self._made += 1
         if self._place and self._made % WRITE_EVERY == 0:
             self._writing = True
             self._write(self._place)
             self._writing = False
-            now = time.process_time()  # writing is not timed
-        self._last = now
+            moment = time.process_time()  # writing is not timed
+        self._last = moment
 
     def _write(self, place: Path) -> None:
         stacks = Seconds(float)
         for stack, seconds in self.found.items():
-            stacks[stack[:1] + tuple(one for one in stack[1:] if any(kept in one[0] for kept in KEPT))] += seconds
+            stacks[stack[:1] + tuple(call for call in stack[1:] if any(kept in call[0] for kept in KEPT))] += seconds
         self.found = stacks
         partial = place.with_suffix(".partial")
-        when = {"began": self._began, "ended": time.time()}
-        partial.write_text(json.dumps({"stage": os.environ[STAGE], "stacks": list(stacks.items()), **when}))
+        span = {"began": self._began, "ended": time.time()}
+        partial.write_text(json.dumps({"stage": os.environ[STAGE], "stacks": list(stacks.items()), **span}))
         partial.replace(place)
 
 
@@ -194,19 +194,19 @@ class _ThreadLooks(threading.Thread):
         sys.setswitchinterval(self._switch)
 
     def _look(self) -> None:
-        whole, self._whole = self._whole, time.process_time()
-        left, frames, main = self._whole - whole, sys._current_frames(), threading.main_thread()
+        previous, self._whole = self._whole, time.process_time()
+        left, frames, main = self._whole - previous, sys._current_frames(), threading.main_thread()
         for thread in threading.enumerate():
             if thread.ident not in frames or thread is main:
                 continue
             try:
-                before, now = self._of_thread.get(thread, 0.0), _spent(thread)
+                before, current = self._of_thread.get(thread, 0.0), _spent(thread)
             except ProcessLookupError:  # it has ended since the frames were taken
                 continue
-            self._of_thread[thread] = now
-            left -= now - before
-            if now > before and thread is not self:
-                self.found[_stack(frames[thread.ident])] += now - before
+            self._of_thread[thread] = current
+            left -= current - before
+            if current > before and thread is not self:
+                self.found[_stack(frames[thread.ident])] += current - before
         if left > 0 and main.ident in frames:
             self.found[_stack(frames[main.ident])] += left
 

@@ -99,10 +99,10 @@ def main() -> None:
     """Measure, print the results and write them."""
     parser = command_line(__doc__)
     parser.add_argument("what", nargs="?", choices=["agents", "captions"], help="one alone (default: both)")
-    what = parser.parse_args().what
-    if what != "captions":
+    part = parser.parse_args().what
+    if part != "captions":
         agents()
-    if what != "agents":
+    if part != "agents":
         captions()
 
 
@@ -169,11 +169,11 @@ def agents() -> None:
 
 
 @contextmanager
-def _timed(into: list[float]) -> Iterator[Seconds]:
+def _timed(spent: list[float]) -> Iterator[Seconds]:
     started, cpu = time.perf_counter(), time.process_time()
     with sampled() as found:
         yield found
-    into += [time.perf_counter() - started, time.process_time() - cpu]
+    spent += [time.perf_counter() - started, time.process_time() - cpu]
 
 
 def _tracked(folder: Path) -> tuple[list[float], list[float], Profile]:
@@ -195,38 +195,38 @@ def _tracked(folder: Path) -> tuple[list[float], list[float], Profile]:
         if run is None:
             raise SystemExit("MLflow cannot be reached, see above.")
         track_agents(tracker, run, [(arm, n, trained)])  # to copy, and since first requests take longer
-        one = tracker.output.agent_runs[f"extrinsic/seed-{n}"]
+        run_id = tracker.output.agent_runs[f"extrinsic/seed-{n}"]
         with _timed(theirs) as bare:
-            log_bare(run.client, one, trained, n)
+            log_bare(run.client, run_id, trained, n)
         with _timed(ours) as found:
             track_agents(tracker, run, [(arm, seed, trained) for seed in range(n)])
-    both = {f"{n} agents in MLflow": found, "a bare client": bare}
-    profiles = [_profile(what, stacks, MLFLOW_PARTS) for what, stacks in both.items()]
+    measured = {f"{n} agents in MLflow": found, "a bare client": bare}
+    profiles = [_profile(name, stacks, MLFLOW_PARTS) for name, stacks in measured.items()]
     return ours, theirs, {**profiles[0], **profiles[1]}
 
 
-def log_bare(client: Any, one: str, directory: Path, n: int) -> None:
+def log_bare(client: Any, run_id: str, directory: Path, n: int) -> None:
     """Write a run n times by MLflow's own client, in as few requests as it allows.
 
     Args:
         client: an MlflowClient.
-        one: id of the run, whose parameters, metrics and tags are written.
+        run_id: id of the run, whose parameters, metrics and tags are written.
         directory: whose files are logged as a model.
     """
     from mlflow.entities import LoggedModelOutput, Param
 
-    run = client.get_run(one)
-    metrics = [point for name in run.data.metrics for point in client.get_metric_history(one, name)]
+    run = client.get_run(run_id)
+    metrics = [point for name in run.data.metrics for point in client.get_metric_history(run_id, name)]
     params = [Param(name, value) for name, value in run.data.params.items()]
     client.create_registered_model(BARE)
     requests = max(-(-len(metrics) // MOST_METRICS), -(-len(params) // MOST_PARAMS))
     for _ in range(n):
         new = client.create_run(run.info.experiment_id, tags=run.data.tags, run_name=run.info.run_name).info.run_id
-        for at in range(requests):
+        for batch in range(requests):
             client.log_batch(
                 new,
-                metrics=metrics[at * MOST_METRICS : (at + 1) * MOST_METRICS],
-                params=params[at * MOST_PARAMS : (at + 1) * MOST_PARAMS],
+                metrics=metrics[batch * MOST_METRICS : (batch + 1) * MOST_METRICS],
+                params=params[batch * MOST_PARAMS : (batch + 1) * MOST_PARAMS],
             )
         tags = {name: run.data.tags[name] for name in OWN_TAGS if name in run.data.tags}
         model = client.create_logged_model(run.info.experiment_id, "agent", source_run_id=new, tags=tags)
@@ -237,8 +237,8 @@ def log_bare(client: Any, one: str, directory: Path, n: int) -> None:
         client.set_terminated(new)
 
 
-def _profile(what: str, found: Seconds, parts: Parts) -> Profile:
-    return {what: {part: [round(seconds, 2)] for part, seconds in parts_of(found, parts).items()}}
+def _profile(name: str, found: Seconds, parts: Parts) -> Profile:
+    return {name: {part: [round(seconds, 2)] for part, seconds in parts_of(found, parts).items()}}
 
 
 def _trained(folder: Path) -> Path:
@@ -307,20 +307,20 @@ def draw_bare(figures: Mapping[str, Any], page: str, folder: Path) -> None:
 def captions() -> None:
     """Run all stages on a few and on many distinct captions."""
     load = f"{load_average()} before the run"
-    few, many = (_run(n) for n in (FEW, MANY))
-    growth = {stage: many[stage].megabytes / few[stage].megabytes for stage in STAGES}
+    small, large = (_run(n) for n in (FEW, MANY))
+    growth = {stage: large[stage].megabytes / small[stage].megabytes for stage in STAGES}
     found: dict[str, Any] = {
-        "value": round(max(spent.megabytes for spent in many.values())),
+        "value": round(max(spent.megabytes for spent in large.values())),
         "unit": f"peak MB of resident memory of all stages with {MANY:,} distinct captions, scripted teacher",
         "target": f"at most {GROWTH} times that of {FEW:,}, in each stage",
         "met": max(growth.values()) <= GROWTH,
         "peer": f"MB with {FEW:,}; and CPU seconds of all stages with {FEW:,} and {MANY:,}",
         "peer_value": [
-            round(max(spent.megabytes for spent in few.values())),
-            *(round(sum(spent.cpu_seconds for spent in run.values())) for run in (few, many)),
+            round(max(spent.megabytes for spent in small.values())),
+            *(round(sum(spent.cpu_seconds for spent in run.values())) for run in (small, large)),
         ],
-        "megabytes": {stage: [round(run[stage].megabytes) for run in (few, many)] for stage in STAGES},
-        "cpu_seconds": {stage: [round(run[stage].cpu_seconds, 1) for run in (few, many)] for stage in STAGES},
+        "megabytes": {stage: [round(run[stage].megabytes) for run in (small, large)] for stage in STAGES},
+        "cpu_seconds": {stage: [round(run[stage].cpu_seconds, 1) for run in (small, large)] for stage in STAGES},
     }
     if not found["met"]:
         found["why"] = _why(growth)
@@ -339,11 +339,11 @@ def _why(growth: dict[str, float]) -> str:
         "train-reward": "train-reward holds them, too, with the observations before and after each and the rewards of "
         "every ensemble member",
     }
-    more = {stage: times for stage, times in growth.items() if times > GROWTH}
-    times = ", ".join(f"{stage} {times:.2f}" for stage, times in more.items())
+    grown = {stage: times for stage, times in growth.items() if times > GROWTH}
+    times = ", ".join(f"{stage} {times:.2f}" for stage, times in grown.items())
     return (
         f"Growth of peak memory: {times} times. "
-        + "; ".join(holds.get(stage, f"{stage}: not explained") for stage in more)
+        + "; ".join(holds.get(stage, f"{stage}: not explained") for stage in grown)
         + "."
     )
 
@@ -362,9 +362,9 @@ def _held(stages: Sequence[str]) -> Profile:
             if stage not in stages:
                 command(stage, folder)
                 continue
-            script, into = Path(__file__).with_name("held.py"), folder / "held.json"
-            subprocess.run([sys.executable, script, into, stage], cwd=folder, check=True, capture_output=True)  # noqa: S603
-            held = {part: size / HELD for part, size in json.loads(into.read_text()).items()}
+            script, file = Path(__file__).with_name("held.py"), folder / "held.json"
+            subprocess.run([sys.executable, script, file, stage], cwd=folder, check=True, capture_output=True)  # noqa: S603
+            held = {part: size / HELD for part, size in json.loads(file.read_text()).items()}
             parts = {part: size for part, size in held.items() if size >= LEAST and part != ELSE}
             rest = sum(held.values()) - sum(parts.values())
             profile[stage] = {part: [round(size, 1)] for part, size in {**parts, ELSE: rest}.items()}

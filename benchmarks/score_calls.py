@@ -81,11 +81,11 @@ def _draw(calls: int, seed: int) -> dict[str, float]:
         groups = drawn_groups(len(texts), size, calls, seed)
         said = asked(texts, groups, ScoreParams(kind="score"), context, adapter, seed, texts)
         result[name] = share(on_one_scale(groups, said.scores, len(texts)))
-    every = np.array([*combinations(range(len(texts)), 2)])
-    pairs = every[np.random.default_rng(seed).permutation(len(every))[:calls]]
+    all_pairs = np.array([*combinations(range(len(texts)), 2)])
+    pairs = all_pairs[np.random.default_rng(seed).permutation(len(all_pairs))[:calls]]
     judge = ScriptedAnnotator(scripted, adapter, seed, texts)
     judged = judge.annotate(Pair(texts[a], texts[b]) for a, b in pairs)
-    p = np.array([0.5 if one.p_first is None else one.p_first for one in judged])
+    p = np.array([0.5 if judgement.p_first is None else judgement.p_first for judgement in judged])
     vectors = _vectors(texts)
     rows = [Row("", texts[a], texts[b], float(q)) for (a, b), q in zip(pairs, p, strict=True)]
     head = TextPairs.of(PreferenceRows.of(rows, "pairs"))

@@ -66,7 +66,7 @@ def main() -> None:
         reader = PromptReader(local)
         tokens = [prompt.tokens for prompt in map(reader.read, range(SCORED), scored) if isinstance(prompt, Prompt)]
     shared = next(i for i, column in enumerate(zip(*tokens, strict=False)) if len(set(column)) > 1)
-    own = round(statistics.mean(map(len, tokens)) - shared)
+    question_tokens = round(statistics.mean(map(len, tokens)) - shared)
     speed, peer = statistics.median(of_score), statistics.median(of_generate)
     found = {
         "value": round(speed / peer, 1),
@@ -76,7 +76,7 @@ def main() -> None:
         "peer": f"questions per second of the same model writing {REASONING} tokens for each",
         "peer_value": round(peer, 2),
         "scored": f"{speed:.1f} questions a second",
-        "prompt": f"{shared} shared tokens and {own} of its own on average",
+        "prompt": f"{shared} shared tokens and {question_tokens} of its own on average",
         "model": "Llama, 8 layers of width 256, random weights, float32",
     }
     remarks = f"one thread on {local.device}", load

@@ -68,14 +68,15 @@ def main() -> None:
         _run((1, False), env_id, settings, 2048)  # what is done for the first time does not count
         seconds: dict[str, list[float]] = {way: [] for way in WAYS}
         for _ in range(ROUNDS):
-            for way, how in WAYS.items():
-                seconds[way].append(_run(how, env_id, settings, steps))
-        found[name] = {way: round(SEEDS * steps / statistics.median(of)) for way, of in seconds.items()}
-    gains = {name: of["together"] / of["one after another"] for name, of in found.items()}
+            for way, setting in WAYS.items():
+                seconds[way].append(_run(setting, env_id, settings, steps))
+        found[name] = {way: round(SEEDS * steps / statistics.median(samples)) for way, samples in seconds.items()}
+    gains = {name: rates["together"] / rates["one after another"] for name, rates in found.items()}
     processes = {
-        name: of["two processes, together"] / of["two processes, one after another"] for name, of in found.items()
+        name: rates["two processes, together"] / rates["two processes, one after another"]
+        for name, rates in found.items()
     }
-    both = {name: of["two processes, together"] / of["one after another"] for name, of in found.items()}
+    combined = {name: rates["two processes, together"] / rates["one after another"] for name, rates in found.items()}
     write(
         "seed_batch",
         {
@@ -85,7 +86,7 @@ def main() -> None:
             "target": f">= {TIMES:g} each, and in two processes >= 1 times one after another in two",
             "met": min(gains.values()) >= TIMES and min(processes.values()) >= 1,
             "peer": "the same with both in two processes; the pipeline's way, together in two, is "
-            + ", ".join(f"{times:.2f}" for times in both.values())
+            + ", ".join(f"{times:.2f}" for times in combined.values())
             + " times as fast as one after another in one",
             "peer_value": [round(gain, 2) for gain in processes.values()],
             "steps_per_second": found,
@@ -166,8 +167,8 @@ def work(
         for seed in seeds
     ]
     with threadpool_limits(1, user_api="blas"):
-        for some in [agents] if together else [[agent] for agent in agents]:
-            train_together(some, adapter, advance)
+        for group in [agents] if together else [[agent] for agent in agents]:
+            train_together(group, adapter, advance)
 
 
 if __name__ == "__main__":

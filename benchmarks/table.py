@@ -46,19 +46,21 @@ def main() -> None:
 
 def speed() -> str:
     """Return what README.md says about speed: three lines."""
-    of = {record["benchmark"]: record for record in _records()}
-    jax, compiled = of["cartpole_ppo_jax"]["value"]
-    run = of["run_time"]
-    both = run["peer_value"][0] / run["seconds"]["train-agents"]
-    cartpole, doorkey, bound, whole = (_cpu(of[name]) for name in ("cartpole_ppo", "doorkey_ppo", "limits", "run_time"))
+    by_name = {record["benchmark"]: record for record in _records()}
+    jax, compiled = by_name["cartpole_ppo_jax"]["value"]
+    run = by_name["run_time"]
+    share = run["peer_value"][0] / run["seconds"]["train-agents"]
+    cartpole, doorkey, bound, pipeline = (
+        _cpu(by_name[name]) for name in ("cartpole_ppo", "doorkey_ppo", "limits", "run_time")
+    )
     return (
-        f"**Speed**, on two cores: PPO solves CartPole in {of['cartpole_ppo']['value']:.2f} s ({cartpole}), at "
-        f"{of['cartpole_ppo_sb3']['value']:.0f} times the steps per second of Stable-Baselines3 and {jax:.1f} times "
-        f"those of a JAX loop\nincluding its compilation ({compiled:.1f} times without it), each with its own "
-        f"settings. In DoorKey with a reward per caption it is {of['doorkey_ppo']['value']:.0f} times as fast as "
-        f"Stable-Baselines3 ({doorkey}),\nand reaches {of['limits']['value'][0]:.0%} of the bound that matrix products "
-        f"and environments set for one core ({bound}); `make run`, on both, {both:.0%} ({whole}). [All figures, and "
-        "missed targets](benchmarks/README.md).\n"
+        f"**Speed**, on two cores: PPO solves CartPole in {by_name['cartpole_ppo']['value']:.2f} s ({cartpole}), at "
+        f"{by_name['cartpole_ppo_sb3']['value']:.0f} times the steps per second of Stable-Baselines3 and {jax:.1f} "
+        f"times those of a JAX loop\nincluding its compilation ({compiled:.1f} times without it), each with its own "
+        f"settings. In DoorKey with a reward per caption it is {by_name['doorkey_ppo']['value']:.0f} times as fast as "
+        f"Stable-Baselines3 ({doorkey}),\nand reaches {by_name['limits']['value'][0]:.0%} of the bound that matrix "
+        f"products and environments set for one core ({bound}); `make run`, on both, {share:.0%} ({pipeline}). [All "
+        "figures, and missed targets](benchmarks/README.md).\n"
     )
 
 
@@ -79,35 +81,36 @@ def table() -> str:
     if missed:
         text += "\n## Missed targets, and why\n" + "".join(map(_explained, missed))
     measured = {record["benchmark"] for record in records if record["met"] is not None}
-    unmeasured = {name: why for name, why in NOT_MEASURED.items() if name not in measured}
+    unmeasured = {name: reason for name, reason in NOT_MEASURED.items() if name not in measured}
     if unmeasured:
-        text += "\n## Not measured\n" + "".join(f"\n**{name}.** {why}\n" for name, why in unmeasured.items())
-    others = [
+        text += "\n## Not measured\n" + "".join(f"\n**{name}.** {reason}\n" for name, reason in unmeasured.items())
+    explained = [
         record
         for record in records
         if record not in missed and ({"why", "profile", "cpu_seconds_of_a_start"} & set(record))
     ]
-    if others:
-        text += "\n## Where the rest goes\n" + "".join(map(_explained, others))
+    if explained:
+        text += "\n## Where the rest goes\n" + "".join(map(_explained, explained))
     return text
 
 
 def _explained(record: dict[str, Any]) -> str:
     """Explain a figure, with the record's profile if it has one: setting -> part -> numbers."""
-    why = record.get("why", "Not yet explained." if record["met"] is False else "")
-    text = f"\n**{record['benchmark']}.** {why}".rstrip() + "\n"
+    reason = record.get("why", "Not yet explained." if record["met"] is False else "")
+    text = f"\n**{record['benchmark']}.** {reason}".rstrip() + "\n"
     if starts := record.get("cpu_seconds_of_a_start"):
         told = ", ".join(f"{stage} {seconds:g}" for stage, seconds in starts.items())
         text += f"\nCPU seconds to start a stage: {told}.\n"
     profile: dict[str, dict[str, list[float]]] = record.get("profile", {})
     if profile:
-        parts = dict.fromkeys(part for of in profile.values() for part in of)
+        parts = dict.fromkeys(part for figures in profile.values() for part in figures)
         text += (
             f"\n| {record.get('profile_unit', 'seconds of')} | {' | '.join(profile)} |\n|---|{'---|' * len(profile)}\n"
         )
         for part in parts:
             cells = [
-                " → ".join(f"{number:.2f}" for number in of[part]) if part in of else "-" for of in profile.values()
+                " → ".join(f"{number:.2f}" for number in figures[part]) if part in figures else "-"
+                for figures in profile.values()
             ]
             text += f"| {part} | {' | '.join(cells)} |\n"
     return text

@@ -73,33 +73,35 @@ def main() -> None:
         with patch("laurel.llm.embedding_cache.load_encoder", lambda *_: StandIn()):
             encode_cached(MODEL, [*texts, PROBE])
             encode_cached(f"{MODEL} of few", [*texts[: 2 * FEW], PROBE])
-        few = min((fit(folder, "few.jsonl", f"{MODEL} of few") for _ in range(ROUNDS)), key=lambda spent: spent.seconds)
-        whole = min((fit(folder, "rows.jsonl") for _ in range(ROUNDS)), key=lambda spent: spent.seconds)
+        small = min(
+            (fit(folder, "few.jsonl", f"{MODEL} of few") for _ in range(ROUNDS)), key=lambda spent: spent.seconds
+        )
+        full = min((fit(folder, "rows.jsonl") for _ in range(ROUNDS)), key=lambda spent: spent.seconds)
         profile = profiled(folder)
         quality = json.loads((folder / "reward" / "quality.json").read_text())
-    most = sorted((part for part in profile if part != sampled.ELSE), key=lambda part: -profile[part])[:2]
+    largest = sorted((part for part in profile if part != sampled.ELSE), key=lambda part: -profile[part])[:2]
     write(
         "text_reward",
         {
-            "value": round(whole.seconds, 2),
+            "value": round(full.seconds, 2),
             "unit": f"seconds from start to end of the command laurel reward fit for {ROWS:,} rows with stored "
             f"vectors, best of {ROUNDS}",
             "target": f"< {TARGET:g}",
-            "met": whole.seconds < TARGET,
+            "met": full.seconds < TARGET,
             "peer": f"the same for {FEW} rows: its start and imports; CPU seconds of both, all rows first; texts per "
             f"second that MiniLM encodes, of {SAMPLE:,}; minutes for all {2 * ROWS:,} at that pace; held-out "
             f"agreement, with {WRONG:.0%} wrong labels",
             "peer_value": [
-                round(few.seconds, 2),
-                [round(whole.cpu_seconds, 2), round(few.cpu_seconds, 2)],
+                round(small.seconds, 2),
+                [round(full.cpu_seconds, 2), round(small.cpu_seconds, 2)],
                 round(rate),
                 round(2 * ROWS / rate / 60, 1),
                 round(quality["heldout_agreement"], 3),
             ],
             "profile_unit": "CPU seconds of",
             "profile": {"laurel reward fit": {part: [round(seconds, 2)] for part, seconds in profile.items()}},
-            "why": f"{few.seconds:.1f} s are the start of the command and its imports. Most of the rest goes into "
-            f"{' and '.join(part for part in most if part != 'imports')}.",
+            "why": f"{small.seconds:.1f} s are the start of the command and its imports. Most of the rest goes into "
+            f"{' and '.join(part for part in largest if part != 'imports')}.",
         },
         about("torch", "numpy", "scipy", "laurel-rl", remarks=(load,)),
     )

@@ -35,10 +35,10 @@ def main() -> None:
     load = f"{load_average()} before the run"
     with common_kernels():
         found = _measured("hand")
-    own = _measured("hand", **{KERNELS: ""})
-    found |= {OWN: own[HAND], OWN_PRODUCTS: own["products"]}
+    own_kernels = _measured("hand", **{KERNELS: ""})
+    found |= {OWN: own_kernels[HAND], OWN_PRODUCTS: own_kernels["products"]}
     found |= _measured("autograd")
-    others = {name: microseconds for name, microseconds in found.items() if name not in (HAND, "products")}
+    peers = {name: microseconds for name, microseconds in found.items() if name not in (HAND, "products")}
     quickest = min((EAGER, COMPILED, BFLOAT), key=lambda name: found[name])
     write(
         "update_step",
@@ -47,8 +47,8 @@ def main() -> None:
             "unit": f"microseconds of a gradient step of PPO on {PPOParams().batch_size} steps of DoorKey, by hand",
             "target": "less than with autograd, compiled or not, in either precision",
             "met": found[HAND] < found[quickest],
-            "peer": "microseconds of " + ", of ".join(("its matrix products alone", *others)),
-            "peer_value": [round(found["products"]), *map(round, others.values())],
+            "peer": "microseconds of " + ", of ".join(("its matrix products alone", *peers)),
+            "peer_value": [round(found["products"]), *map(round, peers.values())],
             "why": f"Products with the kernels that all CPUs with AVX2 have take {found['products'] / found[HAND]:.0%} "
             f"of the step. This CPU's own kernels would save {1 - found[OWN] / found[HAND]:.0%}, but they add up in "
             "another order, so that the same seed would give other agents on another CPU: they are not used.",

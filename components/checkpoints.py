@@ -111,15 +111,15 @@ def _whole(place: Path) -> dict[Path, bytes]:
     """Read the files of a folder that is replaced atomically, so that all belong to one checkpoint."""
     while True:
         try:
-            before = place.stat().st_ino
+            inode = place.stat().st_ino
             found = {path: path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()}
-            if place.stat().st_ino == before:
+            if place.stat().st_ino == inode:
                 return found
         except FileNotFoundError:  # replaced meanwhile
             if not place.exists():
                 return {}
 
 
-def _say(name: str, what: str) -> None:
-    sys.stderr.write(f"laurel step {name}: checkpoint ({what})\n")
+def _say(name: str, event: str) -> None:
+    sys.stderr.write(f"laurel step {name}: checkpoint ({event})\n")
     sys.stderr.flush()

@@ -155,9 +155,9 @@ def unpacked(artifacts: Sequence[dsl.Artifact]) -> Iterator[list[Path]]:
 
 def _pack(folder: Path, file: Path) -> None:
     """Write the files of a folder as one archive, without its manifest; the same files give the same bytes."""
-    beside = (folder / MANIFEST, folder / RUN)
+    excluded = (folder / MANIFEST, folder / RUN)
     with zipfile.ZipFile(file, "w") as packed:
-        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path not in beside):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path not in excluded):
             packed.writestr(zipfile.ZipInfo(path.relative_to(folder).as_posix()), path.read_bytes())
 
 

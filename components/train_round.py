@@ -57,5 +57,5 @@ def train_round(
         written(agents, packed=True) as output,
         checkpoints(output),
     ):
-        part = Part(round_number, before[0] if before else None, [Path(one.path) for one in proposals or []])
+        part = Part(round_number, before[0] if before else None, [Path(proposal.path) for proposal in proposals or []])
         stage.run(**mine.narrow(given), **inputs, output=output, responses=responses(), branch=True, part=part)

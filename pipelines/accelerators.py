@@ -81,14 +81,14 @@ def check_size(step: str, cpu: float, memory: float, accelerator: Accelerator | 
     Raises:
         ParamsError: none has.
     """
-    largest, beside = LARGEST, ""
+    largest, suffix = LARGEST, ""
     if accelerator and count in ACCELERATORS[accelerator].largest:
         cpus, gigabytes = ACCELERATORS[accelerator].largest[count]
         largest = (min(cpus, LARGEST[0]), min(gigabytes, LARGEST[1]))
-        beside = f" with {count} x {accelerator}"
-    for what, key, wanted, most in (("cores", "cpu", cpu, largest[0]), ("GB of memory", "memory", memory, largest[1])):
-        if wanted > most:
+        suffix = f" with {count} x {accelerator}"
+    for unit, key, wanted, limit in (("cores", "cpu", cpu, largest[0]), ("GB of memory", "memory", memory, largest[1])):
+        if wanted > limit:
             raise ParamsError(
-                f"pipeline.resources.{step}.{key} asks for {wanted:g} {what}, but a machine of Vertex AI{beside} has "
-                f"{most} at most."
+                f"pipeline.resources.{step}.{key} asks for {wanted:g} {unit}, but a machine of Vertex AI{suffix} has "
+                f"{limit} at most."
             )

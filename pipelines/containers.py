@@ -165,12 +165,12 @@ def _mounts(asked: AnnotateParams) -> list[Mount]:
     """
     from docker.types import Mount
 
-    here = Path.cwd()
-    mounts = [Mount(PROJECT, str(here), type="bind", read_only=True)]
+    project = Path.cwd()
+    mounts = [Mount(PROJECT, str(project), type="bind", read_only=True)]
     if asked.keeps_responses:
         responses = asked.language_model.responses
-        folder = (here / responses).parent.resolve()
-        if here.resolve().is_relative_to(folder):
+        folder = (project / responses).parent.resolve()
+        if project.resolve().is_relative_to(folder):
             raise EngineError(
                 f"annotate.language_model.responses is {responses}, but containers may only read the folder that it is "
                 f"in. Put it into a folder: responses/{responses.name}."
@@ -218,11 +218,11 @@ def _ended_with_the_block(client: docker.DockerClient, run: str) -> Iterator[Non
             sys.stderr.write("the containers of this run were stopped\n")
 
 
-def _stop(client: docker.DockerClient, which: dict[str, str]) -> int:
+def _stop(client: docker.DockerClient, filters: dict[str, str]) -> int:
     """Kill the running containers that Docker's filters choose; return how many there were."""
     import docker.errors
 
-    containers = client.containers.list(filters=which, ignore_removed=True)
+    containers = client.containers.list(filters=filters, ignore_removed=True)
     for container in containers:
         with suppress(docker.errors.APIError):  # it has already ended
             container.kill()

@@ -128,8 +128,8 @@ def make_pipeline(
         task.set_container_image(image)
         for name, value in (environment or {}).items():
             task.set_env_variable(name, value)
-        if more:
-            task.set_retry(more, **({} if on_this_machine else BACKOFF))
+        if n_retries:
+            task.set_retry(n_retries, **({} if on_this_machine else BACKOFF))
         if on_this_machine:
             return task
         machine = machines[step]
@@ -141,7 +141,7 @@ def make_pipeline(
             task.set_accelerator_type(kind).set_accelerator_limit(machine.accelerators)
         return task
 
-    more = params.pipeline.retries if retries is None else retries
+    n_retries = params.pipeline.retries if retries is None else retries
     at_once = params.pipeline.parallelism
     parts, shards = params.collect.parts, params.pipeline.annotate_shards
 
@@ -180,13 +180,13 @@ def make_pipeline(
             code_version: Commit or version of the code in the image. Steps are cached by it, too: change it whenever
                 an image is built anew under an old name.
         """
-        every = {"env": env, "tracking": tracking, "code_version": code_version}
+        common = {"env": env, "tracking": tracking, "code_version": code_version}
         name, job = dsl.PIPELINE_JOB_NAME_PLACEHOLDER, dsl.PIPELINE_JOB_ID_PLACEHOLDER
         ending = finish_step(env=env, tracking=tracking, run=name, job=job)
         place(ending, "finish").set_caching_options(enable_caching=False)
         with dsl.ExitHandler(ending, name="stages"):
             planned = plan_step(
-                **every,
+                **common,
                 seed=seed,
                 collect=collect,
                 caption=caption,
@@ -203,7 +203,7 @@ def make_pipeline(
             )
             plan = place(planned, "plan").set_caching_options(enable_caching=False)
 
-            collecting = {**every, "seed": seed, "collect": collect}
+            collecting = {**common, "seed": seed, "collect": collect}
             if parts == 1:
                 trajectories = place(collect_step(**collecting), "collect").after(plan).outputs["trajectories"]
             else:
@@ -213,10 +213,10 @@ def make_pipeline(
                 merging = merge_trajectories_step(**collecting, parts=dsl.Collected(collected))
                 trajectories = place(merging, "merge-trajectories").outputs["trajectories"]
 
-            captioning = {**every, "caption": caption}
+            captioning = {**common, "caption": caption}
             captions = place(caption_step(**captioning, trajectories=trajectories), "caption").outputs["captions"]
 
-            needed = place(judges_step(**every, arms=arms, rewards=rewards, shards=shards), "judges").after(plan)
+            needed = place(judges_step(**common, arms=arms, rewards=rewards, shards=shards), "judges").after(plan)
             feedback = {**captioning, "seed": seed, "annotate": annotate}
             annotating = {**feedback, "captions": captions}
             if shards == 1:
@@ -283,7 +283,9 @@ def _train_in_rounds(rounds: ProposalRounds, training: Mapping[str, Any], place:
     Sampling a round needs only the checkpoint from before it.
     """
     sampling = {name: value for name, value in training.items() if name not in ("captions", "preferences", "model")}
-    with dsl.ParallelFor(items=[one.write() for one in rounds.agents], name="actors", parallelism=at_once) as branch:
+    with dsl.ParallelFor(
+        items=[agent.write() for agent in rounds.agents], name="actors", parallelism=at_once
+    ) as branch:
         beginning = train_round_step(**training, branch=branch, round_number=rounds.first)
         agents = place(beginning, "train-round").outputs["agents"]
         for number in range(rounds.first + 1, rounds.rounds + 1):

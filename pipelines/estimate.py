@@ -81,9 +81,9 @@ def read_price(region: str, file: Path) -> Price | None:
         raise DataError(f"{file}: cannot be read ({' '.join(str(error).split())[:200]}).") from None
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        place = ".".join(map(str, first["loc"]))
         raise DataError(
-            f"{file}: {where or 'it'} does not have the form described in its comment ({first['msg']})."
+            f"{file}: {place or 'it'} does not have the form described in its comment ({first['msg']})."
         ) from None
     return max((price for price in prices if price.region == region), key=lambda price: price.date, default=None)
 
@@ -122,12 +122,14 @@ def estimate(
     if sweep is None:
         by_arm = trainings(params, adapter)
         trained = list(by_arm.values())
-        by_task = [by_arm[one.arm].steps_each * len(one.seeds) if one.arm in by_arm else 0 for one in branches]
+        by_task = [
+            by_arm[branch.arm].steps_each * len(branch.seeds) if branch.arm in by_arm else 0 for branch in branches
+        ]
     else:
         tried = [_tried(params, sweep, values) for values in sweep.candidates]
-        trained = [one for one in tried if one]
-        by_task = [one.agents * one.steps_each if one else 0 for one in tried]
-    to_train = sum(one.agents * one.steps_each for one in trained)
+        trained = [training for training in tried if training]
+        by_task = [training.agents * training.steps_each if training else 0 for training in tried]
+    to_train = sum(training.agents * training.steps_each for training in trained)
     pairs = pairs_asked(params, constant(spec, "judges", "shards"))  # of the template, where one was given
     work = [
         f"{params.collect.steps:,} environment steps to collect; {pairs} to annotate",
@@ -177,8 +179,8 @@ def _hours(steps: Sequence[Task], by_task: Sequence[int], speed: float, price: P
     for task in by_task:  # the next one begins where one has ended
         heapq.heapreplace(machines, machines[0] + task)
     tasks_run = f"all {at_once} tasks run" if at_once == len(by_task) else f"{at_once} of {len(by_task)} tasks run"
-    together = f"; {max(machines) / speed / 3600:,.1f} hours if {tasks_run} at once" if at_once > 1 else ""
-    return f"{step.name} at {speed:,.0f} environment steps/s per task: {hours:,.1f} machine hours{cost}{together}"
+    at_least = f"; {max(machines) / speed / 3600:,.1f} hours if {tasks_run} at once" if at_once > 1 else ""
+    return f"{step.name} at {speed:,.0f} environment steps/s per task: {hours:,.1f} machine hours{cost}{at_least}"
 
 
 def _row(step: Task, count: int, region: str | None) -> tuple[str, ...]:

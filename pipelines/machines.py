@@ -159,8 +159,8 @@ def idle(params: Params, step: str) -> str | None:
         return f"but annotate.annotator is {params.annotate.annotator}, which would not use it."
     devices: list[Any] = [reduce(getitem, key.split("."), params.dump()) for key in keys]
     if set(devices) == {"cpu"}:
-        are, one = ("is", "that") if len(keys) == 1 else ("are", "one of them")
-        return f"but {' and '.join(keys)} {are} cpu, so it would be idle. Set {one} to auto or cuda."
+        verb, pronoun = ("is", "that") if len(keys) == 1 else ("are", "one of them")
+        return f"but {' and '.join(keys)} {verb} cpu, so it would be idle. Set {pronoun} to auto or cuda."
     return None
 
 
@@ -171,5 +171,5 @@ def check_accelerators(params: Params) -> None:
         ParamsError: a step has one and cannot use it, or may not by its params.
     """
     for step, machine in resources(params).items():
-        if machine.accelerator and (why := idle(params, step)):
-            raise ParamsError(f"pipeline.resources.{step} asks for an accelerator, {why}")
+        if machine.accelerator and (reason := idle(params, step)):
+            raise ParamsError(f"pipeline.resources.{step} asks for an accelerator, {reason}")

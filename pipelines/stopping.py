@@ -43,12 +43,12 @@ def ended_once_interrupted(end: Callable[[], object], interrupted: threading.Eve
         raise KeyboardInterrupt
 
     in_main_thread = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, on_interrupt) if in_main_thread else None
+    previous = signal.signal(signal.SIGINT, on_interrupt) if in_main_thread else None
     try:
         yield
     finally:
         if in_main_thread:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, previous)
         ended.set()
         if interrupted.is_set():
             ending.join()

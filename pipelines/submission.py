@@ -208,11 +208,11 @@ def _sweep_of_template(spec: Spec, params: Params) -> SweepPlan | None:
 def _check_files(params: Params, options: Options, findings: Findings) -> None:
     """Raise if parameters name local files, unless the user says that the image contains them."""
     local = local_files(params, vertex=options.vertex)
-    for key, what in local.items():
+    for key, file in local.items():
         if key not in options.in_image:
             bucket = " or, on Vertex AI, in a bucket below /gcs/" if options.vertex and key != "env.id" else ""
             findings.check(
-                f"{key} is {what}, which is on this machine: steps only find what is in their image{bucket}. If the "
+                f"{key} is {file}, which is on this machine: steps only find what is in their image{bucket}. If the "
                 f"image holds it at the same place, add --in-image {key}"
             )
     for key in options.in_image:
@@ -268,8 +268,8 @@ def _check_accelerators(task: Task, params: Params, options: Options, findings: 
         )
     elif options.vertex:
         findings.attempt(partial(check_count, task.name, by_name[kind], count))
-    if options.template and (why := idle(params, machine_of(task.name))):
-        findings.check(f"step {task.name} of {options.template} asks for an accelerator, {why}")
+    if options.template and (reason := idle(params, machine_of(task.name))):
+        findings.check(f"step {task.name} of {options.template} asks for an accelerator, {reason}")
     if count > 1 and not uses_all(params, task.name):
         findings.remarks.append(f"step {task.name} asks for {count} accelerators and uses one of them.")
 

@@ -124,8 +124,8 @@ def completed(spec: Spec, environment: Mapping[str, str], *, cache: bool) -> Spe
     spec = copy.deepcopy(spec)
     for executor in spec["deploymentSpec"]["executors"].values():
         container = executor["container"]
-        own = {variable["name"]: variable["value"] for variable in container.get("env", [])}
-        if variables := {**own, **environment}:
+        existing = {variable["name"]: variable["value"] for variable in container.get("env", [])}
+        if variables := {**existing, **environment}:
             container["env"] = [{"name": name, "value": value} for name, value in variables.items()]
     if not cache:
         for component in (spec["root"], *spec["components"].values()):
@@ -153,8 +153,8 @@ def compiled_sweep(spec: Spec) -> SweepPlan | None:
     """Return the sweep that a pipeline was compiled with; None if it trains all arms."""
     for component in spec["components"].values():
         for loop in component.get("dag", {}).get("tasks", {}).values():
-            inside = spec["components"][loop["componentRef"]["name"]].get("dag", {}).get("tasks", {})
-            if SWEEP_STEPS[0] in inside:
+            inner_tasks = spec["components"][loop["componentRef"]["name"]].get("dag", {}).get("tasks", {})
+            if SWEEP_STEPS[0] in inner_tasks:
                 written = constant(spec, SWEEP_STEPS[0], "sweep")
                 return SweepPlan.read(written, json.loads(loop["parameterIterator"]["items"]["raw"]))
     return None
@@ -168,17 +168,17 @@ def tasks(spec: Spec) -> Iterator[Task]:
 def _tasks(spec: Spec, dag: Mapping[str, Any], loops: tuple[int | None, ...], at_once: int | None) -> Iterator[Task]:
     for task in _in_order(dag):
         component = spec["components"][task["componentRef"]["name"]]
-        around, limit = loops, at_once
+        enclosing, limit = loops, at_once
         if "parameterIterator" in task:
-            around = (*loops, _repeats(spec, task["parameterIterator"]["items"]))
+            enclosing = (*loops, _repeats(spec, task["parameterIterator"]["items"]))
             limit = task.get("iteratorPolicy", {}).get("parallelismLimit")
         if "dag" in component:
-            yield from _tasks(spec, component["dag"]["tasks"], around, limit)
+            yield from _tasks(spec, component["dag"]["tasks"], enclosing, limit)
         else:
             container = spec["deploymentSpec"]["executors"][component["executorLabel"]]["container"]
             yield Task(
                 name=re.sub(r"-\d+$", "", task["taskInfo"]["name"]),  # KFP numbers those of one component
-                loops=around,
+                loops=enclosing,
                 at_once=limit,
                 cached=bool(task.get("cachingOptions", {}).get("enableCache")),
                 attempts=1 + task.get("retryPolicy", {}).get("maxRetryCount", 0),

@@ -291,11 +291,11 @@ def _refusal(place: Place, error: api.GoogleAPICallError, bucket: str | None, jo
 
 def _unreachable(place: Place, bucket: str | None, error: BaseException) -> str:
     if isinstance(error, api.GoogleAPICallError):
-        what = f"answers {error.code}: {_message(error)}"
+        problem = f"answers {error.code}: {_message(error)}"
     else:
-        what = f"gives no answer ({type(error).__name__})."
-    where = f"Cloud Storage (gs://{bucket})" if bucket else f"Vertex AI at {place.address}"
-    return f"{where} {what} Try again later; check the network and --region {place.region}."
+        problem = f"gives no answer ({type(error).__name__})."
+    service = f"Cloud Storage (gs://{bucket})" if bucket else f"Vertex AI at {place.address}"
+    return f"{service} {problem} Try again later; check the network and --region {place.region}."
 
 
 def _message(error: api.GoogleAPICallError) -> str:

@@ -18,9 +18,9 @@ def main() -> None:
     reset, stepping = time.perf_counter() - begun, 0.0
     for action in actions:
         begun = time.perf_counter()
-        over = env.step(action)[2]
+        done = env.step(action)[2]
         stepping += time.perf_counter() - begun
-        if over:
+        if done:
             env.reset()
     sys.stdout.write(json.dumps({"steps_a_second": steps / stepping, "reset_seconds": reset}))
 

@@ -63,16 +63,16 @@ def train(pairs: PreferenceDataset, rate: float, epochs: int, seed: int) -> Rewa
         trainer.train(pairs)
 
     def rewards(steps: np.ndarray) -> np.ndarray:
-        nothing = np.zeros(len(steps), dtype=np.int64)
-        return network.predict(steps, nothing, steps, nothing.astype(bool))
+        zeros = np.zeros(len(steps), dtype=np.int64)
+        return network.predict(steps, zeros, steps, zeros.astype(bool))
 
     return rewards
 
 
 def _fragment(segment: np.ndarray) -> TrajectoryWithRew:
-    nothing = np.zeros(LENGTH)
+    zeros = np.zeros(LENGTH)
     observations = np.concatenate([segment, segment[-1:]])  # the one after the last step is not used
-    return TrajectoryWithRew(observations, nothing.astype(np.int64), None, False, nothing)
+    return TrajectoryWithRew(observations, zeros.astype(np.int64), None, False, zeros)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ def main() -> None:
     params.model.path, params.n_ctx, params.n_parallel = str(file), 2048, 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(params)
-    once = {"n_predict": 1, "n_probs": 20, "temperature": 0.0, "cache_prompt": True}
-    server.handle_completions({"prompt": asked["prompts"][0], **once})
+    options = {"n_predict": 1, "n_probs": 20, "temperature": 0.0, "cache_prompt": True}
+    server.handle_completions({"prompt": asked["prompts"][0], **options})
     began = time.process_time()
     for text in sorted(asked["prompts"]):
-        server.handle_completions({"prompt": text, **once})
+        server.handle_completions({"prompt": text, **options})
     seconds = time.process_time() - began
     sys.stdout.write(json.dumps({"seconds": seconds, "version": xllamacpp.__version__}))
 

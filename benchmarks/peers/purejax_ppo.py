@@ -29,9 +29,9 @@ def layers(key, sizes, gain):
     """Make a network: weights are orthogonal, as in CleanRL."""
     made = []
     for i, (n_in, n_out) in enumerate(pairwise(sizes)):
-        key, own = jax.random.split(key)
+        key, layer_key = jax.random.split(key)
         scale = gain if i == len(sizes) - 2 else np.sqrt(2)
-        made.append((jax.nn.initializers.orthogonal(scale)(own, (n_in, n_out)), jnp.zeros(n_out)))
+        made.append((jax.nn.initializers.orthogonal(scale)(layer_key, (n_in, n_out)), jnp.zeros(n_out)))
     return made
 
 
@@ -84,14 +84,14 @@ def make_train():
             key, for_action, for_step = jax.random.split(key, 3)
             log_probs, value = act(params, observation)
             action = jax.random.categorical(for_action, log_probs)
-            after, state, reward, terminated, truncated, _ = jax.vmap(env.step, in_axes=(0, 0, 0, None))(
+            next_observation, state, reward, terminated, truncated, _ = jax.vmap(env.step, in_axes=(0, 0, 0, None))(
                 jax.random.split(for_step, N_ENVS), state, action, env_params
             )
             done = terminated | truncated  # what gymnax called done when PureJaxRL was written
             running = running + reward
             ended = jnp.where(done, running, jnp.nan)
             kept = (observation, action, chosen(log_probs, action), value), reward, done, ended
-            return (params, state, after, jnp.where(done, 0.0, running), key), kept
+            return (params, state, next_observation, jnp.where(done, 0.0, running), key), kept
 
         def update(carry, _):
             params, optimum, state, observation, running, key = carry
@@ -107,14 +107,14 @@ def make_train():
                 return following, following
 
             value = batch[3]
-            after = jnp.concatenate([value[1:], last[None]])
-            _, advantage = jax.lax.scan(estimate, jnp.zeros(N_ENVS), (value, reward, done, after), reverse=True)
+            next_values = jnp.concatenate([value[1:], last[None]])
+            _, advantage = jax.lax.scan(estimate, jnp.zeros(N_ENVS), (value, reward, done, next_values), reverse=True)
             rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (batch, advantage, advantage + value))
 
             def epoch(carry, _):
                 params, optimum, key = carry
-                key, own = jax.random.split(key)
-                order = jax.random.permutation(own, N_ENVS * N_STEPS)
+                key, epoch_key = jax.random.split(key)
+                order = jax.random.permutation(epoch_key, N_ENVS * N_STEPS)
                 shuffled = jax.tree.map(lambda x: x[order].reshape(MINIBATCHES, -1, *x.shape[1:]), rows)
 
                 def descend(carry, minibatch):
@@ -143,8 +143,8 @@ def main() -> None:
     ended = np.asarray(compiled(key))  # (updates, steps, environments)
     seconds, cpu = time.perf_counter() - started, time.process_time() - worked
     steps, reached, clock = UPDATES * N_STEPS * N_ENVS, None, Clock(N_ENVS)
-    for update, some in enumerate(ended):
-        for step in some:
+    for update, rows in enumerate(ended):
+        for step in rows:
             solved = clock.reached((int(i), float(step[i])) for i in np.flatnonzero(~np.isnan(step)))
         if reached is None and solved:
             reached = update + 1

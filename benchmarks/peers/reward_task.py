@@ -30,9 +30,9 @@ Train = Callable[..., Rewards]
 """What `prepare` gave, learning rate, epochs, seed -> a trained model."""
 
 
-def measure(what: str, train: Train, prepare: Prepare) -> dict[str, Any]:
+def measure(figure: str, train: Train, prepare: Prepare) -> dict[str, Any]:
     """Return the `speed` of training or the `quality` of its models, in one process."""
-    return _speed(train, prepare) if what == "speed" else _quality(train, prepare)
+    return _speed(train, prepare) if figure == "speed" else _quality(train, prepare)
 
 
 def _speed(train: Train, prepare: Prepare) -> dict[str, Any]:

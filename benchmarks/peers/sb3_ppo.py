@@ -85,10 +85,10 @@ class LearnedReward(VecEnvWrapper):
         step: Any = self.venv.step_wait()
         observation, rewards, dones, infos = step
         if self.calculator is not None:
-            after, truncated = observation.copy(), np.zeros(len(dones), np.bool_)
+            next_observation, truncated = observation.copy(), np.zeros(len(dones), np.bool_)
             for i in np.flatnonzero(dones):
-                after[i], truncated[i] = infos[i]["terminal_observation"], infos[i]["TimeLimit.truncated"]
-            taken = Transitions(self.before, self.actions, rewards, after, dones & ~truncated, truncated)
+                next_observation[i], truncated[i] = infos[i]["terminal_observation"], infos[i]["TimeLimit.truncated"]
+            taken = Transitions(self.before, self.actions, rewards, next_observation, dones & ~truncated, truncated)
             ends = taken.terminated[None], taken.truncated[None]
             paid = self.calculator.pay(taken, np.ones((1, len(dones)), np.bool_), *ends).shaped[0]
             rewards = self.shaping.extrinsic * rewards + self.shaping.intrinsic * paid

@@ -25,10 +25,10 @@ def main() -> None:
     model = vllm.LLM(asked["model"], tensor_parallel_size=asked["gpus"], max_model_len=asked["max_model_len"], seed=0)
     rates = {}
     for kind, bodies in asked["questions"].items():
-        messages, how = [body["messages"] for body in bodies], [sampling(body) for body in bodies]
-        model.chat(messages[:FIRST], how[:FIRST], use_tqdm=False)
+        messages, params = [body["messages"] for body in bodies], [sampling(body) for body in bodies]
+        model.chat(messages[:FIRST], params[:FIRST], use_tqdm=False)
         began = time.perf_counter()
-        answers = model.chat(messages, how, use_tqdm=False)
+        answers = model.chat(messages, params, use_tqdm=False)
         rates[kind] = len(answers) / (time.perf_counter() - began)
     Path(sys.argv[2]).write_text(json.dumps({"version": vllm.__version__, "rates": rates}))
 

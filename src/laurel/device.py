@@ -17,12 +17,12 @@ def single_threaded() -> Iterator[None]:
     """Compute in one thread within the block, so that sums keep their order."""
     import torch
 
-    before = torch.get_num_threads()
+    n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(n_threads)
 
 
 def torch_device(name: str, key: str) -> torch.device:
@@ -37,11 +37,11 @@ def torch_device(name: str, key: str) -> torch.device:
     """
     import torch
 
-    there = torch.cuda.is_available()
-    if name == "cuda" and not there:
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
         built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for the CPU only"
         raise ParamsError(
             f'{key} is "cuda", but PyTorch finds no GPU here (it is {built}). Set it to cpu, or to auto, '
             "which uses a GPU if there is one."
         )
-    return torch.device("cuda" if there and name != "cpu" else "cpu")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")

@@ -22,23 +22,23 @@ EXTRAS = {
 """Extra -> modules that only this extra installs."""
 
 
-def need(package: str, what: str = "This") -> None:
+def need(package: str, subject: str = "This") -> None:
     """Raise MissingPackageError where a package is not installed.
 
     Args:
-        what: what needs it, as the subject of a sentence.
+        subject: what needs it, as the subject of a sentence.
     """
     if importlib.util.find_spec(package) is None:
         error = ModuleNotFoundError(name=package)
-        raise missing(error, what) or error
+        raise missing(error, subject) or error
 
 
-def missing(error: ModuleNotFoundError, what: str = "This") -> MissingPackageError | None:
+def missing(error: ModuleNotFoundError, subject: str = "This") -> MissingPackageError | None:
     """Return a message that names the extra with the missing package; None where no extra has it."""
     package = (error.name or "").partition(".")[0]
     extra = next((name for name, packages in EXTRAS.items() if package in packages), None)
     if extra is None:
         return None
     return MissingPackageError(
-        f"{what} needs the package {package}, which is not installed: pip install '{DISTRIBUTION}[{extra}]'"
+        f"{subject} needs the package {package}, which is not installed: pip install '{DISTRIBUTION}[{extra}]'"
     )

@@ -46,13 +46,13 @@ def terminated_like_ctrl_c() -> Iterator[None]:
     stopping = [signal.SIGTERM]
     if HANGUP is not None and signal.getsignal(HANGUP) == signal.SIG_DFL:
         stopping.append(HANGUP)
-    before = [signal.signal(each, stop) for each in stopping]
+    previous = [signal.signal(signum, stop) for signum in stopping]
     try:
         with _repeated_if_ignored():
             yield
     finally:
-        for each, handler in zip(stopping, before, strict=True):
-            signal.signal(each, handler)
+        for signum, handler in zip(stopping, previous, strict=True):
+            signal.signal(signum, handler)
 
 
 @contextmanager
@@ -60,22 +60,22 @@ def _repeated_if_ignored() -> Iterator[None]:
     """Within the block, interrupt the main thread again if a KeyboardInterrupt was raised where Python ignores all
     exceptions: in callbacks of weak references, such as the import system's, and in finalizers.
     """
-    before = sys.unraisablehook
-    this = threading.get_ident()
+    previous = sys.unraisablehook
+    thread = threading.get_ident()
 
     def repeat(ignored: sys.UnraisableHookArgs) -> None:
         if not issubclass(ignored.exc_type, KeyboardInterrupt):
-            before(ignored)
+            previous(ignored)
             return
-        again = threading.Timer(REPEATED_SECONDS, _interrupt, [this])  # not at once, where it would be ignored, too
-        again.daemon = True
-        again.start()
+        timer = threading.Timer(REPEATED_SECONDS, _interrupt, [thread])  # not at once, where it would be ignored, too
+        timer.daemon = True
+        timer.start()
 
     sys.unraisablehook = repeat
     try:
         yield
     finally:
-        sys.unraisablehook = before
+        sys.unraisablehook = previous
 
 
 def stop_with_parent(*, through_shell: bool = False) -> None:
@@ -94,7 +94,7 @@ def stop_with_parent(*, through_shell: bool = False) -> None:
             return os.getppid() == int(parent)
         import psutil
 
-        return any(one.pid == int(parent) for one in psutil.Process().parents())
+        return any(ancestor.pid == int(parent) for ancestor in psutil.Process().parents())
 
     def watch() -> None:
         while waits():
@@ -106,9 +106,9 @@ def stop_with_parent(*, through_shell: bool = False) -> None:
 
 def ignore_terminal() -> None:
     """From now on ignore Ctrl-C and a closing terminal: the parent process ends this one."""
-    for each in (signal.SIGINT, HANGUP):
-        if each is not None:
-            signal.signal(each, signal.SIG_IGN)
+    for signum in (signal.SIGINT, HANGUP):
+        if signum is not None:
+            signal.signal(signum, signal.SIG_IGN)
 
 
 @contextmanager
@@ -122,11 +122,11 @@ def stopped_by_sigterm() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    previous = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
 @contextmanager
@@ -139,12 +139,12 @@ def ctrl_c_held_back() -> Iterator[None]:
     stopping = _stopping_signal()
     handler = signal.signal(stopping, lambda number, _: pressed.append(number))
     masks = hasattr(signal, "pthread_sigmask")  # Windows lacks it; a new process inherits it
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masks else ()
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masks else ()
     try:
         yield
     finally:
         if masks:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         signal.signal(stopping, handler)
         if pressed:
             signal.raise_signal(stopping)
@@ -162,9 +162,9 @@ def ctrl_c_noted(wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
         A function that returns whether Ctrl-C was pressed.
     """
     stopping = _stopping_signal()
-    before = signal.getsignal(stopping)
+    previous = signal.getsignal(stopping)
     if threading.current_thread() is not threading.main_thread() or not callable(
-        before
+        previous
     ):  # signals go to the main thread, or are ignored
         yield lambda: False
         return
@@ -174,14 +174,14 @@ def ctrl_c_noted(wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
         nonlocal pressed
         pressed += 1
         if pressed > 1 and parent_process() is None:  # a worker may get a signal to its group, and its parent's
-            before(number, frame)
+            previous(number, frame)
         wake()
 
     signal.signal(stopping, note)
     try:
         yield lambda: pressed > 0
     finally:
-        signal.signal(stopping, before)
+        signal.signal(stopping, previous)
         if pressed and (pressed == 1 or parent_process() is not None):  # otherwise a second one was raised
             signal.raise_signal(stopping)
 

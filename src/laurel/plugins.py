@@ -90,9 +90,9 @@ class Plugins(Generic[T_co]):
         builtin = self.builtin()
         for entry in installed(self.group):
             if entry.name in builtin or found.get(entry.name, entry).value != entry.value:
-                other = "is built in" if entry.name in builtin else f"is also {found[entry.name].value}"
+                clash = "is built in" if entry.name in builtin else f"is also {found[entry.name].value}"
                 raise ParamsError(
-                    f'{self.group}: another package names its {self.noun} {entry.value} "{entry.name}", which {other}. '
+                    f'{self.group}: another package names its {self.noun} {entry.value} "{entry.name}", which {clash}. '
                     "Rename or uninstall one of them."
                 )
             found[entry.name] = entry
@@ -123,9 +123,9 @@ class Plugins(Generic[T_co]):
             except ModuleNotFoundError as error:
                 raise missing(error) or error from None
         if kind not in external:
-            there = no_such(self.noun, kind, self.kinds())
+            problem = no_such(self.noun, kind, self.kinds())
             raise ParamsError(
-                f'{key}: {there}; another package can add one by an entry point of the group "{self.group}".'
+                f'{key}: {problem}; another package can add one by an entry point of the group "{self.group}".'
             )
         return cast(T_co, self._load_external(external[kind], key))
 
@@ -157,7 +157,11 @@ class Plugins(Generic[T_co]):
                 )
         for attribute, names in self.lists.items():
             listed = getattr(plugin, attribute, ())
-            if isinstance(listed, str) or not isinstance(listed, Collection) or any(one not in names for one in listed):
+            if (
+                isinstance(listed, str)
+                or not isinstance(listed, Collection)
+                or any(item not in names for item in listed)
+            ):
                 raise ParamsError(
                     f"{begin}: its {attribute} is {in_short(listed)}, but a tuple with any of {', '.join(names)} is "
                     "required."
@@ -286,11 +290,11 @@ def installed(group: str) -> list[EntryPoint]:
 
 def _entries() -> list[EntryPoint]:
     """Return the entry points of all of Laurel's groups."""
-    every: dict[str, tuple[EntryPoint, ...]] = {}
+    by_package: dict[str, tuple[EntryPoint, ...]] = {}
     for place in sys.path:
         for package, entries in _read_entry_points(place, _changed(place)):
-            every.setdefault(package, entries)  # the first on the path is the one that is imported
-    return [entry for entries in every.values() for entry in entries]
+            by_package.setdefault(package, entries)  # the first on the path is the one that is imported
+    return [entry for entries in by_package.values() for entry in entries]
 
 
 @functools.lru_cache(maxsize=64)

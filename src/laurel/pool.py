@@ -155,7 +155,7 @@ class Workers:
     def stop(self, jobs: Sequence[Job]) -> None:
         """End the processes of jobs, and wait until they are gone."""
         stopped = [worker for worker in self._running if any(worker.job is job for job in jobs)]
-        self._running = [worker for worker in self._running if not any(worker is one for one in stopped)]
+        self._running = [worker for worker in self._running if not any(worker is ended for ended in stopped)]
         for worker in stopped:
             worker.process.terminate()
         for worker in stopped:
@@ -189,7 +189,7 @@ def run_jobs(
     order = _taking_turns(jobs)
     places = {id(job): place for place, job in enumerate(order)}
     schedule = Schedule([(job.kind, job.units - job.before) for job in order], workers or usable_cpus())
-    before = [job.before for job in order]
+    n_before = [job.before for job in order]
     begin = ended = 0
     with Workers(workers, preload) as processes:
         while ended < len(order):
@@ -202,8 +202,8 @@ def run_jobs(
             done = free = 0
             for report in processes.poll():
                 place = places[id(report.job)]
-                own_free = min(report.done, before[place])
-                before[place] -= own_free
+                own_free = min(report.done, n_before[place])
+                n_before[place] -= own_free
                 schedule.add(place, report.done - own_free, ended=report.ended)
                 done, free, ended = done + report.done - own_free, free + own_free, ended + report.ended
             if free:
@@ -295,10 +295,10 @@ def _check_exit(worker: _Worker) -> None:
     if code == DISK_FULL:
         raise WorkerError(f"{worker.job.name}: {FULL}")
     if code != 0:
-        how = f"killed by {_signal(-code)}" if code < 0 else f"exit code {code}, see its traceback above"
+        end = f"killed by {_signal(-code)}" if code < 0 else f"exit code {code}, see its traceback above"
         first = "" if code < 0 else "fix the cause, then "
         raise WorkerError(
-            f"{worker.job.name}: its process died ({how}). Finished work is kept: {first}run the same command again to "
+            f"{worker.job.name}: its process died ({end}). Finished work is kept: {first}run the same command again to "
             "resume."
         )
 
@@ -307,7 +307,7 @@ def _signal(number: int) -> str:
     """Describe a signal; the kernel sends SIGKILL where memory runs out."""
     if number == signal.SIGKILL:
         return f"signal {number} (out of memory?)"
-    known = {one.value: one.name for one in signal.Signals}
+    known = {member.value: member.name for member in signal.Signals}
     return f"signal {number} ({known[number]})" if number in known else f"signal {number}"
 
 

@@ -108,8 +108,8 @@ class Pace:
 
     def rate(self) -> float:
         """Return units per second; 0 before any is done."""
-        began, before = self._marks[0]
-        return (self._done - before) / max(time.monotonic() - began, 1e-9)
+        began, done = self._marks[0]
+        return (self._done - done) / max(time.monotonic() - began, 1e-9)
 
 
 class Schedule:
@@ -139,12 +139,12 @@ class Schedule:
                 took.setdefault(job.kind, []).append(job.whole / job.units)
         if not took:
             return None
-        a_unit = {kind: fmean(some) for kind, some in took.items()}
-        usual = fmean(a_unit.values())
+        a_unit = {kind: fmean(seconds) for kind, seconds in took.items()}
+        average = fmean(a_unit.values())
         ends = [0.0] * self._at_once  # when each worker will be free
         for job in self._jobs:
             if not job.ended:  # running jobs come first, and are no more than the workers
-                left = job.left(job.units * a_unit.get(job.kind, usual))
+                left = job.left(job.units * a_unit.get(job.kind, average))
                 heapq.heapreplace(ends, ends[0] + left)
         return max(ends)
 
@@ -183,9 +183,9 @@ class _JobProgress:
         if self.pace is None:
             return expected
         share, so_far = min(1.0, self.done / self.units), self.pace.so_far
-        whole = expected if self.whole is None else share * self.whole + (1 - share) * expected
-        if whole > so_far:
-            return whole - so_far
+        total = expected if self.whole is None else share * self.whole + (1 - share) * expected
+        if total > so_far:
+            return total - so_far
         return so_far if self.whole is None else so_far * (1 - share) / share
 
 

@@ -11,11 +11,11 @@ class UnfitFileError(Exception):
     """A file that cannot be used; the message says why, and is meant to follow the file's name and a colon."""
 
 
-def read_bytes(path: Path, most: int) -> bytes:
+def read_bytes(path: Path, max_bytes: int) -> bytes:
     """Return the content of a regular file.
 
     Args:
-        most: maximum size in bytes.
+        max_bytes: maximum size in bytes.
 
     Raises:
         OSError: it cannot be opened or read.
@@ -28,19 +28,19 @@ def read_bytes(path: Path, most: int) -> bytes:
             raise IsADirectoryError(None, "Is a directory")
         if not stat.S_ISREG(mode):
             raise UnfitFileError("it is not a regular file, but a pipe, socket or device. Write its content to a file.")
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise UnfitFileError(f"it is larger than {most / 1000:,.0f} kB, the most that such a file may have.")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise UnfitFileError(f"it is larger than {max_bytes / 1000:,.0f} kB, the most that such a file may have.")
     return content
 
 
-def read_text(path: Path, most: int) -> str:
+def read_text(path: Path, max_bytes: int) -> str:
     """Return the text of a regular file, with line breaks as Python has them; arguments and errors as in `read_bytes`.
 
     Raises:
         UnfitFileError: it is not text in UTF-8.
     """
-    return decoded(read_bytes(path, most))
+    return decoded(read_bytes(path, max_bytes))
 
 
 def decoded(content: bytes) -> str:

@@ -20,8 +20,8 @@ def outside_dvc_copy(path: Path) -> Path:
     place = path.resolve()
     if not place.is_relative_to(copies):
         return path
-    _, *below = place.relative_to(copies).parts
-    return Path(project).resolve().joinpath(*below)
+    _, *parts = place.relative_to(copies).parts
+    return Path(project).resolve().joinpath(*parts)
 
 
 def cache_directory() -> Path:

@@ -117,7 +117,7 @@ def test_what_a_run_was_made_from_gets_the_same_parent(
     ):
         assert run
     close_pipeline_run(*of(params), "laurel-2026", "SUCCEEDED", "", ("laurel-2026", "12"))
-    (parent,) = {client.get_run(one).data.tags["mlflow.parentRunId"] for one in (run.id, cached)}
+    (parent,) = {client.get_run(run_id).data.tags["mlflow.parentRunId"] for run_id in (run.id, cached)}
     assert client.get_run(parent).data.tags["pipeline_run"] == "laurel-2026"
 
 
@@ -158,7 +158,7 @@ def test_the_runs_of_killed_pipelines_end_when_they_worked_last(
         tracker = Tracker(params, "train-agents", {}, out)
         step = tracker._open(client, runs(client)[0].info.experiment_id, None, None)
     at = max(run.info.start_time for run in runs(client)) / 1000 + 60
-    end_killed_pipelines(params.tracking, ["monday", "wednesday"], at=at)
+    end_killed_pipelines(params.tracking, ["monday", "wednesday"], ended_at=at)
     by_name = {run.data.tags.get("pipeline_run", "step of monday"): run for run in runs(client)}
     assert {name: run.info.status for name, run in by_name.items()} == {
         "monday": "KILLED",

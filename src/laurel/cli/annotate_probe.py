@@ -40,13 +40,13 @@ def _probe(options: argparse.Namespace) -> str:
     findings = ask(annotator, probe)
     usage = annotator.usage
     amounts = {
-        what: "unknown" if amount is None else in_full(amount) if what.endswith("cost_usd") else f"{amount:,}"
-        for what, amount in usage.items()
+        name: "unknown" if amount is None else in_full(amount) if name.endswith("cost_usd") else f"{amount:,}"
+        for name, amount in usage.items()
     }
     used = ", ".join(
-        f"{bounded(what, usage, amount, note=False)} {what.removesuffix('_usd').replace('_', ' ')}"
-        for what, amount in amounts.items()
-        if not is_remark(what)
+        f"{bounded(name, usage, amount, note=False)} {name.removesuffix('_usd').replace('_', ' ')}"
+        for name, amount in amounts.items()
+        if not is_remark(name)
     )
     action = " (its captions name the action; the questions do not)" if adapter.with_action else ""
     lines = [f"asked  {annotator.name}", f"about  {adapter.env_id}{action}", "", findings.table()]

@@ -175,12 +175,12 @@ def _keys() -> Iterator[Callable[[], str]]:
     import tty
 
     terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
+    attributes = termios.tcgetattr(terminal)
     try:
         tty.setcbreak(terminal)
         yield _pressed
     finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, attributes)
 
 
 def _line() -> str:

@@ -23,7 +23,7 @@ def add(actions: Commands) -> None:
         "laurel annotate tune --env FrozenLake-v1 Taxi-v3 CartPole-v1 --held-out MiniGrid-DoorKey-8x8-v0",
     )
     add_params(tuning, of_parent=True)
-    labels, how = Labels((), ()), Tuning()
+    labels, defaults = Labels((), ()), Tuning()
     tuning.add_argument("--model", metavar="NAME", help="default: annotate.huggingface.model")
     tuning.add_argument(
         "--env", nargs="+", default=[], metavar="ID", help="train on the hand-written progress of these environments"
@@ -43,23 +43,25 @@ def add(actions: Commands) -> None:
     add_input(tuning, "captions", of_parent=True)
     tuning.add_argument("--held-out", nargs="+", default=[], metavar="ID", help="test with these environments")
 
-    def count(name: str, default: int, what: str, metavar: str = "N") -> None:
-        tuning.add_argument(name, type=whole(), default=default, metavar=metavar, help=f"{what}; default: {default}")
+    def count(name: str, default: int, description: str, metavar: str = "N") -> None:
+        tuning.add_argument(
+            name, type=whole(), default=default, metavar=metavar, help=f"{description}; default: {default}"
+        )
 
     count("--pairs", labels.pairs, "training pairs per environment")
     count("--ranked-pairs", labels.ranked_pairs, "training pairs per task of --ranked-texts")
     count("--test-pairs", labels.test_pairs, "test pairs per held-out environment")
     tuning.add_argument("--prompt", default="concise", metavar="NAME", help="prompt of the questions; default: concise")
-    count("--rank", how.rank, "LoRA rank", "R")
-    count("--passes", how.passes, "passes over all pairs")
+    count("--rank", defaults.rank, "LoRA rank", "R")
+    count("--passes", defaults.passes, "passes over all pairs")
     tuning.add_argument(
         "--learning-rate",
         type=number(1e-6, 0.1),
-        default=how.learning_rate,
+        default=defaults.learning_rate,
         metavar="R",
-        help=f"Adam's; default: {how.learning_rate:g}",
+        help=f"Adam's; default: {defaults.learning_rate:g}",
     )
-    count("--batches", how.batches, "batches per gradient step, each of one environment or task")
+    count("--batches", defaults.batches, "batches per gradient step, each of one environment or task")
     add_output(tuning, OUTPUT)
     tuning.set_defaults(run=lambda options: say(_tune(options)), again="Run it again to resume after the last pass.")
 
@@ -80,6 +82,8 @@ def _tune(options: argparse.Namespace) -> str:
         ranked=OWN if options.ranked_texts is True else options.ranked_texts,
         ranked_pairs=options.ranked_pairs,
     )
-    how = Tuning(rank=options.rank, learning_rate=options.learning_rate, passes=options.passes, batches=options.batches)
+    settings = Tuning(
+        rank=options.rank, learning_rate=options.learning_rate, passes=options.passes, batches=options.batches
+    )
     params = load_params(options.params)
-    return tune_judge.run(params, labels, options.output, prompt=options.prompt, tuning=how, model=options.model)
+    return tune_judge.run(params, labels, options.output, prompt=options.prompt, tuning=settings, model=options.model)

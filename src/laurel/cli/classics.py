@@ -19,12 +19,14 @@ KINDS = {
 def add(commands: Commands) -> None:
     """Add the commands."""
     kinds = add_group(commands, "classics", "Draw how agents learn: bandits, tabular and deep agents.", "kind")
-    for kind, (what, runs) in KINDS.items():
-        one = add_command(kinds, kind, what, f"laurel classics {kind} --output docs")
-        one.add_argument("--runs", type=whole(2), default=runs, metavar="N", help=f"runs per agent; default: {runs}")
-        one.add_argument("--seed", type=whole(0), default=0, metavar="N", help="default: 0")
-        one.add_argument("--output", type=Path, default=Path(), metavar="DIR", help=f"folder for {kind}.png")
-        one.set_defaults(run=_run)
+    for kind, (summary, runs) in KINDS.items():
+        command = add_command(kinds, kind, summary, f"laurel classics {kind} --output docs")
+        command.add_argument(
+            "--runs", type=whole(2), default=runs, metavar="N", help=f"runs per agent; default: {runs}"
+        )
+        command.add_argument("--seed", type=whole(0), default=0, metavar="N", help="default: 0")
+        command.add_argument("--output", type=Path, default=Path(), metavar="DIR", help=f"folder for {kind}.png")
+        command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:

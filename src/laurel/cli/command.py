@@ -31,10 +31,10 @@ def add_command(commands: Commands, name: str, summary: str, example: str) -> ar
     return command
 
 
-def add_group(commands: Commands, name: str, summary: str, what: str = "action", example: str = "") -> Commands:
+def add_group(commands: Commands, name: str, summary: str, dest: str = "action", example: str = "") -> Commands:
     """Add a command with subcommands, such as `laurel prompt list`; return the object to add them to."""
     group = _parser(commands, name, summary, f"example:\n  {example}" if example else "")
-    return group.add_subparsers(dest=what, metavar=what.upper(), required=True)
+    return group.add_subparsers(dest=dest, metavar=dest.upper(), required=True)
 
 
 def _parser(commands: Commands, name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
@@ -89,23 +89,23 @@ def log_warnings() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", handlers=[handler])
 
 
-def whole(least: int = 1, most: int = MOST) -> Callable[[str], int]:
+def whole(least: int = 1, limit: int = MOST) -> Callable[[str], int]:
     """Return a parser of whole numbers, for argparse's `type`.
 
     >>> whole(0)("12")
     12
     """
-    allowed = f"from {least} on" if most == MOST else f"from {least} to {most}"
+    allowed = f"from {least} on" if limit == MOST else f"from {least} to {limit}"
 
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= limit):
             raise argparse.ArgumentTypeError(f'"{text}" is not a whole number {allowed}')
         return int(text)
 
     return read
 
 
-def number(least: float, most: float) -> Callable[[str], float]:
+def number(least: float, limit: float) -> Callable[[str], float]:
     """Return a parser of numbers, for argparse's `type`.
 
     >>> number(0.05, 3600)("15")
@@ -117,8 +117,8 @@ def number(least: float, most: float) -> Callable[[str], float]:
             value = float(text)
         except ValueError:
             value = least - 1
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f'"{text}" is not a number from {least:g} to {most:g}')
+        if not least <= value <= limit:
+            raise argparse.ArgumentTypeError(f'"{text}" is not a number from {least:g} to {limit:g}')
         return value
 
     return read

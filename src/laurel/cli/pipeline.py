@@ -54,8 +54,8 @@ def add(commands: Commands) -> None:
     )
     add_sweep(running)
     running.set_defaults(run=_run_pipeline, again="With --resume, finished steps are not repeated.")
-    for either in (compiling, running):
-        add_params(either)
+    for parser in (compiling, running):
+        add_params(parser)
     pipeline_runs.add(actions)
 
 

@@ -280,29 +280,29 @@ def _shortened(body: Any, spec: Any, summary: Any) -> Any:
     return {key: _shortened(value, spec, summary) for key, value in body.items()} if isinstance(body, dict) else body
 
 
-def _submitted(options: argparse.Namespace, backend: Backend, job: str, where: str, page: str) -> int:
+def _submitted(options: argparse.Namespace, backend: Backend, job: str, named: str, page: str) -> int:
     """Print what was started, and how to follow and cancel it."""
-    again, stop = _commands(where)
-    say(f"job:    {job}\npage:   {page}\nfollow: {again} --wait\ncancel: {stop}\n")
-    with _run_continues(where):
+    status, stop = _commands(named)
+    say(f"job:    {job}\npage:   {page}\nfollow: {status} --wait\ncancel: {stop}\n")
+    with _run_continues(named):
         return _follow(options, backend, job) if options.wait else 0
 
 
-def _commands(where: str) -> tuple[str, str]:
-    return f"laurel pipeline status {where}", f"laurel pipeline cancel {where}"
+def _commands(named: str) -> tuple[str, str]:
+    return f"laurel pipeline status {named}", f"laurel pipeline cancel {named}"
 
 
 @contextmanager
-def _run_continues(where: str) -> Iterator[None]:
+def _run_continues(named: str) -> Iterator[None]:
     """If Ctrl-C or a lost connection ends the block, tell the user that the run continues."""
-    again, stop = _commands(where)
+    status, stop = _commands(named)
     try:
         yield
     except KeyboardInterrupt:
-        tell(f"laurel: the run continues. Follow it: {again} --wait\n        Cancel it: {stop}")
+        tell(f"laurel: the run continues. Follow it: {status} --wait\n        Cancel it: {stop}")
         raise SystemExit(INTERRUPTED) from None
     except LaurelError as error:  # only the connection failed, not the run
-        raise LaurelError(f"{error} The run continues. Follow it: {again} --wait") from None
+        raise LaurelError(f"{error} The run continues. Follow it: {status} --wait") from None
 
 
 def _follow(options: argparse.Namespace, backend: Backend, job: str) -> int:
@@ -314,18 +314,18 @@ def _follow(options: argparse.Namespace, backend: Backend, job: str) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    backend, where = _connect(options)
+    backend, named = _connect(options)
     if options.wait:
-        with _run_continues(where):
+        with _run_continues(named):
             return _follow(options, backend, options.job)
     say("\n".join(backend.look(options.job).summary()) + "\n")
     return 0
 
 
 def _cancel(options: argparse.Namespace) -> int:
-    backend, where = _connect(options)
+    backend, named = _connect(options)
     backend.cancel(options.job)
-    say(f"cancellation requested. Status: laurel pipeline status {where}\n")
+    say(f"cancellation requested. Status: laurel pipeline status {named}\n")
     return 0
 
 
@@ -353,8 +353,8 @@ def _connect(options: argparse.Namespace) -> tuple[Backend, str]:
 
 def _named(job: str, place: Place) -> str:
     """Return the options that name a run of Vertex AI to `status` and `cancel`."""
-    elsewhere = f" --api-endpoint {place.endpoint}" if place.endpoint else ""
-    return f"{job} --project {place.project} --region {place.region}{elsewhere}"
+    endpoint = f" --api-endpoint {place.endpoint}" if place.endpoint else ""
+    return f"{job} --project {place.project} --region {place.region}{endpoint}"
 
 
 def _project(options: argparse.Namespace) -> str | None:

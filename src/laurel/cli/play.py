@@ -168,10 +168,10 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         if not Path(agent).is_dir() and agent in ACTORS.kinds() and not replays_agent(agent):
             return Player(None, agent, agent)
         if not Path(agent).is_dir():
-            own = [arm.name for arm in params.arms]
+            names = [arm.name for arm in params.arms]
             raise ParamsError(
-                f'"{agent}" is neither a directory, nor an arm ({", ".join(own)}), nor an actor such as {RANDOM}.'
-                + closest(agent, (*own, *ACTORS.kinds()))
+                f'"{agent}" is neither a directory, nor an arm ({", ".join(names)}), nor an actor such as {RANDOM}.'
+                + closest(agent, (*names, *ACTORS.kinds()))
             )
         if seed is not None:
             raise ParamsError(f"{agent} is an agent's directory, so leave out the seed ({seed}).")
@@ -185,10 +185,10 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
     number = params.agent.seeds[0] if seed is None else seed
     place = agents / agent / seed_folder(number)
     if not place.is_dir():
-        there = sorted((path.name for path in (agents / agent).glob("seed-*")), key=lambda name: (len(name), name))
-        if not there:
+        seeds = sorted((path.name for path in (agents / agent).glob("seed-*")), key=lambda name: (len(name), name))
+        if not seeds:
             raise DataError(f"{place}: no such agent; {agents} holds no agent of {agent}. Run laurel train-agents.")
-        raise DataError(f"{place}: no such agent; name one of {', '.join(there)}, or run laurel train-agents.")
+        raise DataError(f"{place}: no such agent; name one of {', '.join(seeds)}, or run laurel train-agents.")
     return Player(place, f"{agent}, seed {number}", arm=agent, seed=number)
 
 
@@ -205,9 +205,9 @@ def _learned_reward(
         return None
     read_inputs(params.dump("env"), {"reward": place or REWARD})
     arms = params.resolved_arms
-    own = arms.get(player.arm or "")
-    if own is not None and is_paid_from(own, place or REWARD):
-        watched: Arm | None = own
+    arm = arms.get(player.arm or "")
+    if arm is not None and is_paid_from(arm, place or REWARD):
+        watched: Arm | None = arm
     else:
         watched = watched_arm(arms.values(), place or REWARD)
     sources = Inputs(CAPTIONS, PREFERENCES, place or REWARD, agents=agents)

@@ -47,8 +47,8 @@ def add(commands: Commands) -> None:
         help="head: a linear head on a sentence encoder's vectors (default); all: the whole model, through TRL",
     )
     fit.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of the held-out split; default: 0")
-    for name, kind, default, metavar, what in OF_TUNING:
-        fit.add_argument(name, type=kind, metavar=metavar, help=f"{what}of --train all; default: {default:g}")
+    for name, kind, default, metavar, description in OF_TUNING:
+        fit.add_argument(name, type=kind, metavar=metavar, help=f"{description}of --train all; default: {default:g}")
     add_output(fit, "reward")
     fit.set_defaults(run=_fit)
     score = add_command(
@@ -76,7 +76,7 @@ def _fit(options: argparse.Namespace) -> int:
     from laurel.rewards.text_tuning import Tuning
     from laurel.stages.fit_text import run
 
-    how: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, _, default, *_ in OF_TUNING:
         field = name[2:].replace("-", "_")
         value = getattr(options, field)
@@ -84,8 +84,8 @@ def _fit(options: argparse.Namespace) -> int:
             raise ParamsError(
                 f"laurel reward fit: {name} only applies to --train all. Add --train all, or leave {name} out."
             )
-        how[field] = default if value is None else value
-    tuning = Tuning(**how) if options.train == "all" else None
+        settings[field] = default if value is None else value
+    tuning = Tuning(**settings) if options.train == "all" else None
     return say(run(options.rows, options.output, model=options.model, tuning=tuning, seed=options.seed))
 
 

@@ -47,11 +47,11 @@ def add(commands: Commands) -> None:
     trying.add_argument(
         "-o", "--output", type=Path, default=Path("transfer.md"), metavar="FILE", help="default: transfer.md"
     )
-    alone = trying.add_mutually_exclusive_group()
-    alone.add_argument(
+    exclusive = trying.add_mutually_exclusive_group()
+    exclusive.add_argument(
         "--agents-only", action="store_true", help="only evaluate agents elsewhere; train none on another run's reward"
     )
-    alone.add_argument(
+    exclusive.add_argument(
         "--rewards-only",
         action="store_true",
         help="only train agents on other runs' rewards, also where the runs' own agents do not fit",
@@ -114,8 +114,8 @@ def _transfer(options: argparse.Namespace) -> int:
     sources = read_sources(options.runs, options.arm)
     named = " ".join(shlex.quote(str(run)) for run in options.runs)
     chosen = f" --arm {shlex.quote(options.arm)}" if options.arm else ""
-    alone = " --agents-only" if options.agents_only else " --rewards-only" if options.rewards_only else ""
-    command = f"laurel transfer {named}{chosen}{alone}"
+    flag = " --agents-only" if options.agents_only else " --rewards-only" if options.rewards_only else ""
+    command = f"laurel transfer {named}{chosen}{flag}"
     train, play = not options.agents_only, not options.rewards_only
     transfer(sources, options.work, options.output, command, tell, train=train, play_agents=play)
     return say(f"page: {options.output}\n")

@@ -51,15 +51,15 @@ def _run(options: argparse.Namespace) -> int:
             tell(f"{stage.name}: {sentence}")
     for sentence in unknown_to_dvc(params, [stage], Path()) if "DVC_STAGE" in os.environ else ():
         tell(f"{stage.name}: {sentence}")
-    more = {}
+    extra = {}
     if stage.name == "train-agents":
         from functools import partial
 
         from laurel.stages.live import LivePage
 
-        more["live"] = partial(LivePage, options.live)
+        extra["live"] = partial(LivePage, options.live)
     inputs = {name: getattr(options, name) for name in stage.inputs}
-    stage.run(params, **inputs, **more, output=options.output)
+    stage.run(params, **inputs, **extra, output=options.output)
     if stage is STAGES[0]:
         check_endings(params, options.output)
     note(stage, params, inputs, options.output)

@@ -57,14 +57,14 @@ def _ui(options: argparse.Namespace) -> int:
 
 def _check_port(port: int) -> None:
     """Raise LaurelError where another program uses the port, or where the port may not be used."""
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the server: a port just released is free
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the server: a port just released is free
         try:
-            one.bind((HOST, port))
+            listener.bind((HOST, port))
         except OSError as error:
-            why = "is in use by another program" if error.errno == errno.EADDRINUSE else f"cannot be used ({error})"
+            problem = "is in use by another program" if error.errno == errno.EADDRINUSE else f"cannot be used ({error})"
             free = port + 1 if 1024 <= port < 65535 else 5001
-            raise LaurelError(f"Port {port} {why}. Choose another one: laurel ui --port {free}") from None
+            raise LaurelError(f"Port {port} {problem}. Choose another one: laurel ui --port {free}") from None
 
 
 def _experiment_name(params: Path) -> str:

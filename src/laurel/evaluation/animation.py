@@ -129,7 +129,7 @@ def _episode(
         draw.text((x, y), line, fill=INK if moment.caption else MUTED, font=font(14))
         y += 19
     y = HEAD + height + 56
-    if any(other.learned is not None for other in episode):
+    if any(step.learned is not None for step in episode):
         draw.text((x, y), "learned reward", fill=MUTED, font=font(13))
         draw.text((x + 122, y), signed(moment.learned), fill=tone(moment.learned), font=font(13, bold=True))
     draw.text((x, y + 20), "return so far", fill=MUTED, font=font(13))

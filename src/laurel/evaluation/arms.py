@@ -37,8 +37,8 @@ def groups_of(arms: Sequence[ArmInfo]) -> dict[str, Group]:
 
     def group(arm: ArmInfo) -> Group:
         if arm.role == "method":
-            alike = main is not None and (set(arm.rewards), arm.trained) == (set(main.rewards), main.trained)
-            return "ours" if alike else "contender"
+            is_like_main = main is not None and (set(arm.rewards), arm.trained) == (set(main.rewards), main.trained)
+            return "ours" if is_like_main else "contender"
         return arm.role if arm.trained else "untrained"
 
     return {arm.name: group(arm) for arm in arms}
@@ -49,7 +49,7 @@ def comparisons_of(arms: Sequence[ArmInfo]) -> list[tuple[str, str]]:
     groups = groups_of(arms)
     ours = [arm.name for arm in arms if groups[arm.name] == "ours"]
     opponents = [arm.name for arm in arms if arm.role in ("baseline", "control") or groups[arm.name] == "contender"]
-    return [(arm, over) for arm in ours for over in opponents]
+    return [(arm, opponent) for arm in ours for opponent in opponents]
 
 
 def arms_of(metrics: Mapping[str, Any]) -> tuple[ArmInfo, ...]:

@@ -26,12 +26,12 @@ def compare_arms(scores: Scores, arms: Sequence[ArmInfo]) -> dict[str, dict[str,
         number of comparisons with a p-value.
     """
     comparisons: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
-    alone = {arm.name for arm in arms if arm.draws_tasks}
-    for arm, over in comparisons_of(arms):
-        comparisons.setdefault(arm, {})[over] = {
-            measure: compare(of_arms[arm], of_arms[over])
+    drawing_tasks = {arm.name for arm in arms if arm.draws_tasks}
+    for arm, opponent in comparisons_of(arms):
+        comparisons.setdefault(arm, {})[opponent] = {
+            measure: compare(of_arms[arm], of_arms[opponent])
             for measure, of_arms in scores.items()
-            if arm in of_arms and over in of_arms and not (measure == "area" and alone & {arm, over})
+            if arm in of_arms and opponent in of_arms and not (measure == "area" and drawing_tasks & {arm, opponent})
         }
     entries = [entry for overs in comparisons.values() for measures in overs.values() for entry in measures.values()]
     for entry, adjusted in zip(entries, holm([entry["p"] for entry in entries]), strict=True):
@@ -48,13 +48,13 @@ def compare(ours: DoubleArray, theirs: DoubleArray) -> dict[str, Any]:
         unknown, and interval and p-value where an arm has a single seed.
     """
     known = bool(len(ours) and len(theirs) and np.isfinite(ours).all() and np.isfinite(theirs).all())
-    several = known and min(len(ours), len(theirs)) > 1
+    testable = known and min(len(ours), len(theirs)) > 1
     probability = probability_of_improvement(ours, theirs) if known else None
     return {
         "probability": probability,
-        "ci95": None if not several else list(improvement_interval(probability or 0.0, len(ours), len(theirs))),
+        "ci95": None if not testable else list(improvement_interval(probability or 0.0, len(ours), len(theirs))),
         "difference": float(ours.mean() - theirs.mean()) if known else None,
-        "p": permutation_p(ours, theirs) if several else None,
+        "p": permutation_p(ours, theirs) if testable else None,
         "seeds": [len(ours), len(theirs)],
     }
 
@@ -107,9 +107,9 @@ def permutation_p(ours: DoubleArray, theirs: DoubleArray) -> float:
     counts = np.zeros((m + 1, int(ranks.sum()) + 1))
     counts[0, 0] = 1.0  # [k, s]: choices of k seeds whose ranks add up to s
     for done, rank in enumerate(ranks.tolist()):
-        # Skip counts from which the remaining seeds cannot reach m; `many` and `total` bound counts and sums so far.
-        few, many = max(m - (len(ranks) - done), 0), min(done, m - 1)
-        counts[few + 1 : many + 2, rank : rank + total + 1] += counts[few : many + 1, : total + 1].copy()
+        # Skip counts from which the remaining seeds cannot reach m; `high` and `total` bound counts and sums so far.
+        low, high = max(m - (len(ranks) - done), 0), min(done, m - 1)
+        counts[low + 1 : high + 2, rank : rank + total + 1] += counts[low : high + 1, : total + 1].copy()
         total += rank
     splits = counts[-1] / counts[-1].sum()
     observed = int(ranks[: len(ours)].sum())

@@ -25,10 +25,10 @@ def read_calibration(agent: Path) -> Calibration | None:
 
 def critic_figure(critics: Mapping[str, Calibration]) -> Figure:
     """Draw the values of states by their critics over those by dynamic programming, a panel for each arm."""
-    across = min(_ACROSS, len(critics))
-    down = -(-len(critics) // across)
-    with drawing(max(3.2, 2.5 * across), 3.0 * down) as figure:
-        panels = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).reshape(-1)
+    n_columns = min(_ACROSS, len(critics))
+    n_rows = -(-len(critics) // n_columns)
+    with drawing(max(3.2, 2.5 * n_columns), 3.0 * n_rows) as figure:
+        panels = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True).reshape(-1)
         for axes, (arm, calibration) in zip(panels, critics.items(), strict=False):
             ends = [calibration.values.min(), calibration.values.max()]
             axes.plot(ends, ends, color="#9aa0a8", lw=1.0, ls=(0, (3, 2)))

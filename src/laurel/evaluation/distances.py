@@ -69,10 +69,10 @@ def canonical(pays: Pays, steps: Transitions, drawn: Transitions, gamma: float) 
 
     def mean_of_block(states: Array) -> DoubleArray:
         n = len(states)
-        before, other, nothing = np.repeat(np.arange(n), m), np.tile(np.arange(m), n), np.zeros(n * m, dtype=np.bool_)
+        start, sample, no_end = np.repeat(np.arange(n), m), np.tile(np.arange(m), n), np.zeros(n * m, dtype=np.bool_)
         unrewarded = np.zeros(n * m, dtype=np.float32)
         made_up = replace(
-            drawn[other], observation=states[before], reward=unrewarded, terminated=nothing, truncated=nothing
+            drawn[sample], observation=states[start], reward=unrewarded, terminated=no_end, truncated=no_end
         )
         return pays(made_up).reshape(n, m).mean(axis=1)
 
@@ -106,7 +106,7 @@ class RankPairs:
 
         ranks = [np.unique(_tolerant(totals), return_inverse=True)[1] for totals in (a, b)]
         pairs = len(a) * (len(a) - 1) // 2
-        ties = [_pairs_within(one) for one in ranks]
+        ties = [_pairs_within(rank) for rank in ranks]
         sided = pairs - sum(ties) + _pairs_within(ranks[0] * len(a) + ranks[1])
         untied = (pairs - ties[0]) * (pairs - ties[1])
         margin = round(float(kendalltau(*ranks).statistic) * math.sqrt(untied)) if untied else 0
@@ -144,8 +144,8 @@ def _different(totals: DoubleArray) -> int:
 def tied_pairs(a: DoubleArray, b: DoubleArray) -> float | None:
     """Return the share of pairs of episodes with equal totals under one of the two rewards; None without any pair."""
     pairs = RankPairs.of(a, b)
-    every = pairs.concordant + pairs.discordant + pairs.tied
-    return pairs.tied / every if every else None
+    n_pairs = pairs.concordant + pairs.discordant + pairs.tied
+    return pairs.tied / n_pairs if n_pairs else None
 
 
 def matrix(values: Mapping[str, DoubleArray], distance: Callable[[DoubleArray, DoubleArray], float | None]) -> Matrix:
@@ -153,8 +153,10 @@ def matrix(values: Mapping[str, DoubleArray], distance: Callable[[DoubleArray, D
     names = list(values)
     distance_to: Matrix = {}
     for place, name in enumerate(names[:-1]):
-        row = {other: distance(values[name], values[other]) for other in names[place + 1 :]}
-        distance_to[name] = {other: None if one is None else round(one, DIGITS) + 0.0 for other, one in row.items()}
+        row = {later: distance(values[name], values[later]) for later in names[place + 1 :]}
+        distance_to[name] = {
+            later: None if value is None else round(value, DIGITS) + 0.0 for later, value in row.items()
+        }
     return distance_to
 
 
@@ -185,9 +187,9 @@ def distances(
         captioner.again()
         try:
             pays = _each_alone(reward, captioner)
-            alone = pays(steps[places]) if adapter.texts else canonical(pays, steps[places], steps[drawn], gamma)
+            per_step = pays(steps[places]) if adapter.texts else canonical(pays, steps[places], steps[drawn], gamma)
             totals[name] = without_rounding(_totals(_in_a_row(reward, captioner, steps, episode), episode), longest)
-            shaped[name] = alone
+            shaped[name] = per_step
         except (BudgetError, RefusedError):  # no fault of the reward: the next run asks for the rest
             raise
         except LaurelError as error:
@@ -237,9 +239,9 @@ def without_rounding(totals: DoubleArray, steps: int) -> DoubleArray:
     """Make sums equal if rounding explains the difference: each of up to `steps` rewards is rounded to 1 / GRID."""
     order = np.argsort(totals)
     begins = np.diff(totals[order], prepend=-np.inf) > steps / GRID
-    alike = np.empty_like(totals)
-    alike[order] = totals[order][begins][np.cumsum(begins) - 1]
-    return alike
+    rounded = np.empty_like(totals)
+    rounded[order] = totals[order][begins][np.cumsum(begins) - 1]
+    return rounded
 
 
 def _each_alone(reward: Reward, captioner: Captioner) -> Pays:
@@ -269,5 +271,5 @@ def _paid(
 
 def table(matrix: Matrix) -> list[tuple[str, list[float | None]]]:
     """Return a row for each reward, with its distances from those before it."""
-    names = list(dict.fromkeys([*matrix, *(other for row in matrix.values() for other in row)]))
-    return [(name, [matrix[before][name] for before in names[:place]]) for place, name in enumerate(names)]
+    names = list(dict.fromkeys([*matrix, *(column for row in matrix.values() for column in row)]))
+    return [(name, [matrix[earlier][name] for earlier in names[:place]]) for place, name in enumerate(names)]

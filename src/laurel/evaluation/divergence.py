@@ -31,9 +31,9 @@ def divergence_curve(curves: pd.DataFrame, arms: Sequence[ArmInfo]) -> Figure:
     with drawing(7.6, 3.6) as figure:
         panels = figure.subplots(1, 2, sharex=True)
         titles = ("Pay of a completion (its arm's reward)", "Return (the environment's reward)")
-        over = ("an update's", f"the last {LEAST} to {WINDOW_OF_RETURNS}")  # so that returns lag behind the divergence
+        spans = ("an update's", f"the last {LEAST} to {WINDOW_OF_RETURNS}")  # so that returns lag behind the divergence
         columns = ("shaped_reward", "return_mean")
-        for axes, column, title, of in zip(panels, columns, titles, over, strict=True):
+        for axes, column, title, window in zip(panels, columns, titles, spans, strict=True):
             for info in ordered(arms):
                 curve = curves[curves["arm"] == info.name]
                 curve = curve.groupby("env_steps")[["reference_kl", column]].mean().dropna()
@@ -48,6 +48,6 @@ def divergence_curve(curves: pd.DataFrame, arms: Sequence[ArmInfo]) -> Figure:
                 )
                 name.set_gid(mark(info.name, "name"))
             axes.set_title(title)
-            axes.set_ylabel(f"mean of {of} completions")
+            axes.set_ylabel(f"mean of {window} completions")
             axes.set_xlabel("square root of KL(trained, frozen), nats a completion")
         return figure

@@ -106,15 +106,15 @@ def moments(
     before = adapter.pack_one(observation)[None]
     actor.begin(np.array([True]))
     calculator = RewardCalculator(adapter, learned.reward, learned.shaping, 1, captioner) if learned else None
-    total, step, over = 0.0, 0, False
+    total, step, done = 0.0, 0, False
     yield Moment(0, view(reference))
-    while step < max_steps and not over:
+    while step < max_steps and not done:
         action = adapter.taken(actor.act(View(adapter, before), rng).action)
         taken = int(action[0]) if isinstance(reference.action_space, gym.spaces.Discrete) else action[0]
         observation, gained, ended, cut, info = reference.step(taken)
         after = adapter.pack_one(observation)[None]
         terminated, truncated = bool(ended), bool(cut) and not ended
-        step, total, over = step + 1, total + float(gained), terminated or truncated
+        step, total, done = step + 1, total + float(gained), terminated or truncated
         check_rewards(np.array([gained], np.float32), adapter.env_id, step)
         transition = Transitions(
             before,
@@ -133,7 +133,7 @@ def moments(
                 raw = float(pay.raw[0, 0])
             if scored or pay.shaped[0, 0]:  # a potential also pays a step that does not change it
                 paid = float(pay.shaped[0, 0])
-        success = adapter.succeeded(np.array([total], np.float32), transition) if over else None
+        success = adapter.succeeded(np.array([total], np.float32), transition) if done else None
         yield Moment(
             step,
             view(reference),
@@ -146,6 +146,6 @@ def moments(
             terminated,
             truncated,
             None if success is None else bool(success[0]),
-            cut=step == max_steps and not over,
+            cut=step == max_steps and not done,
         )
         before = after

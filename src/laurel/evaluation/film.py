@@ -94,5 +94,5 @@ def _rows(moment: Moment) -> list[tuple[str, str, tuple[int, int, int]]]:
     return [*rows, ("return so far", f"{moment.total:z.2f}", INK)]
 
 
-def _cut(text: str, most: int = 36) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _cut(text: str, limit: int = 36) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

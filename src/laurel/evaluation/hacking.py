@@ -157,10 +157,10 @@ def earners(agents: Sequence[Path]) -> list[Earner]:
     total = pay.sum()
     shares = pay.div(total.where(total > 0), axis=1).sort_values("late", ascending=False, kind="stable")
     rows = {str(caption) or "(steps without a caption)": row for caption, row in shares[:SHOWN].iterrows()}
-    if (more := len(shares) - SHOWN) > 0:
-        rows[f"({counted(more, 'other caption')})"] = shares[SHOWN:].sum(skipna=False)
+    if (hidden := len(shares) - SHOWN) > 0:
+        rows[f"({counted(hidden, 'other caption')})"] = shares[SHOWN:].sum(skipna=False)
     return [
-        Earner(name, tuple(None if np.isnan(one) else float(one) for one in row.to_numpy()))
+        Earner(name, tuple(None if np.isnan(value) else float(value) for value in row.to_numpy()))
         for name, row in rows.items()
     ]
 
@@ -199,25 +199,25 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
     middle = sum(bounds) / 2
     done = results["success"].astype(bool) if known else results["return"] > middle
     half_way = f"return more than {number(middle)}, half-way between the lowest and the highest mean return"
-    what = "solve the task" if known else half_way
+    aim = "solve the task" if known else half_way
     notes = []
     for arm in (arm for arm in arms if arm.shaping.form == "bonus"):
         weight = arm.shaping
         paid = weight.extrinsic * results["return"] + weight.intrinsic * results["shaped_reward"]
-        own = results["arm"] == arm.name
-        failed = own & ~done
-        if not done.any() or 2 * failed.sum() <= own.sum() or paid[failed].mean() <= paid[done].mean():
+        mask = results["arm"] == arm.name
+        failed = mask & ~done
+        if not done.any() or 2 * failed.sum() <= mask.sum() or paid[failed].mean() <= paid[done].mean():
             continue
         worth = weight.extrinsic * (results["return"][done].mean() - results["return"][failed].mean())
-        more = results["shaped_reward"][failed].mean() - results["shaped_reward"][done].mean()
+        excess = results["shaped_reward"][failed].mean() - results["shaped_reward"][done].mean()
         remedy = "Give shaping.extrinsic a weight"
         if worth > 0:
-            below = f"shaping.intrinsic below {_rounded_down(worth / more):g} (it is {weight.intrinsic:g})"
-            remedy = f"Set {below}, or shaping.form: potential"
+            advice = f"shaping.intrinsic below {_rounded_down(worth / excess):g} (it is {weight.intrinsic:g})"
+            remedy = f"Set {advice}, or shaping.form: potential"
         elif hasattr(arm.agent.settings, "episodic"):
             remedy = f"Set agent.{arm.agent.algorithm}.episodic: false, or give shaping.extrinsic a weight"
         notes.append(
-            f"{arm.name}: {failed.sum()} of {own.sum()} episodes do not {what}, and earn {number(paid[failed].mean())} "
+            f"{arm.name}: {failed.sum()} of {mask.sum()} episodes do not {aim}, and earn {number(paid[failed].mean())} "
             f"on average; episodes of any arm that do would earn {number(paid[done].mean())}. Each caption may have "
             f"the right reward, but the sum over an episode misleads. {remedy}."
         )

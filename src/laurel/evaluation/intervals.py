@@ -31,11 +31,11 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     >>> [round(bound, 3) for bound in wilson(1.0, 10)]
     [0.655, 1.0]
     """
-    z2, twice = _Z**2, 2 * (n + _Z**2)
-    below = z2 - 2 - 1 / n + 4 * share * (n * (1 - share) + 1)
-    above = z2 + 2 - 1 / n + 4 * share * (n * (1 - share) - 1)
-    low = (2 * n * share + z2 - 1 - _Z * math.sqrt(max(below, 0.0))) / twice
-    high = (2 * n * share + z2 + 1 + _Z * math.sqrt(max(above, 0.0))) / twice
+    z2, denominator = _Z**2, 2 * (n + _Z**2)
+    low_term = z2 - 2 - 1 / n + 4 * share * (n * (1 - share) + 1)
+    high_term = z2 + 2 - 1 / n + 4 * share * (n * (1 - share) - 1)
+    low = (2 * n * share + z2 - 1 - _Z * math.sqrt(max(low_term, 0.0))) / denominator
+    high = (2 * n * share + z2 + 1 + _Z * math.sqrt(max(high_term, 0.0))) / denominator
     return (0.0 if share == 0 else max(0.0, low)), (1.0 if share == 1 else min(1.0, high))
 
 

@@ -142,14 +142,14 @@ def _disagrees(p_first: float | None, known: Mapping[str, float]) -> bool:
 
 def _answer(answer: Mapping[str, Any], several: bool) -> Answer:
     order = "2 shown first" if answer["swapped"] else "1 shown first"
-    who = f"{answer['annotator']}, " if several else ""
+    author = f"{answer['annotator']}, " if several else ""
     vote = f", vote {answer['vote'] + 1}" if answer["vote"] else ""
     verdict = {"first": "1", "second": "2", "tie": "neither"}.get(answer["verdict"], answer["verdict"])
     p, raw = answer["answer_p_first"], answer["answer"]
     if p is not None and verdict in ("1", "2") and 0 < p < 1:
         verdict += f", {100 * max(p, 1 - p):.0f}% sure"
     scored = raw == "" and answer["verdict"] != "unread"
-    return Answer(f"{who}{order}{vote}", verdict, None if scored else raw)
+    return Answer(f"{author}{order}{vote}", verdict, None if scored else raw)
 
 
 def calibrations(annotation: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:

@@ -80,7 +80,7 @@ def render_live(live: Live, curves: pd.DataFrame, figures: Sequence[Markup]) -> 
         "rows": [_row(info.name, live, curves) for info in ordered(live.arms) if info.name in live.agents],
         "has_success": bool(len(curves)) and bool(curves["success_rate"].notna().any()),
         "figures": figures,
-        "dark": {color[1:]: instead for color, instead in DARK.items()},
+        "dark": {color[1:]: replacement for color, replacement in DARK.items()},
     }
     return environment.get_template("live.html.j2").render(values)
 

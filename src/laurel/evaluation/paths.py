@@ -95,22 +95,22 @@ def paths_of(env: EnvParams, adapter: EnvAdapter, actor: Actor, seed: int) -> li
     for place, (world, state) in enumerate(zip(worlds, states.tolist(), strict=True)):
         world.reset(seed=seed + place, options={"state": state})
     squares = [[_square(first, state)] for state in states.tolist()]
-    over, taken = np.zeros(len(states), dtype=np.bool_), np.zeros(len(states), dtype=np.int64)
+    done, taken = np.zeros(len(states), dtype=np.bool_), np.zeros(len(states), dtype=np.int64)
     rng = generator(seed, "paths")
     actor.begin(np.ones(len(states), dtype=np.bool_))
     for _ in range(min(limit or MOST_STEPS, MOST_STEPS)):
         packed = np.stack([adapter.pack_one(np.int64(state)) for state in states.tolist()])
         actions = actor.act(View(adapter, packed), rng).action
-        for i in np.flatnonzero(~over).tolist():
+        for i in np.flatnonzero(~done).tolist():
             for move in first.lists.moves(int(actions[i])):  # the number of a list of one move is that move's own
                 state, _, terminated, *_ = worlds[i].step(np.int64(move))
-                states[i], over[i], taken[i] = int(state), terminated, taken[i] + 1
+                states[i], done[i], taken[i] = int(state), terminated, taken[i] + 1
                 squares[i].append(_square(first, int(state)))
                 if terminated:
                     break
-        if over.all():
+        if done.all():
             break
-    arrived = [bool(ended) and _letter(first, one[-1]) == GOAL for one, ended in zip(squares, over, strict=True)]
+    arrived = [bool(ended) and _letter(first, walked[-1]) == GOAL for walked, ended in zip(squares, done, strict=True)]
     columns = zip(map(_without_repeats, squares), taken.tolist(), arrived, shortest, strict=True)
     return [Walk(*column) for column in columns]
 
@@ -124,7 +124,7 @@ def _letter(world: GridWorld, square: Square) -> str:
 
 
 def _without_repeats(squares: Sequence[Square]) -> list[Square]:
-    return [one for place, one in enumerate(squares) if not place or one != squares[place - 1]]
+    return [square for place, square in enumerate(squares) if not place or square != squares[place - 1]]
 
 
 def path_figure(arms: Sequence[ArmPaths]) -> Figure:
@@ -133,17 +133,17 @@ def path_figure(arms: Sequence[ArmPaths]) -> Figure:
     A ring is a start, a cross an end without the goal.
     """
     height, width = len(arms[0].rows), len(arms[0].rows[0])
-    across = min(_ACROSS, len(arms))
-    down = -(-len(arms) // across)
+    n_columns = min(_ACROSS, len(arms))
+    n_rows = -(-len(arms) // n_columns)
     size = 1.9 * min(1.0, 1.6 * height / width)
-    with drawing(4.1 * across, (size + 0.6) * down) as figure:
-        panels = figure.subplots(down, 2 * across, squeeze=False).reshape(-1)
-        for place, one in enumerate(arms):
-            for axes, when in zip(panels[2 * place :], ("before", "after"), strict=False):
-                walks = one.before if when == "before" else one.after
-                some = np.linspace(0, len(walks) - 1, min(DRAWN, len(walks))).astype(int).tolist()
-                _draw(axes, one.rows, [walks[number] for number in some])
-                axes.set_title(f"{one.arm.replace('_', ' ')}, {when}", size=8.5)
+    with drawing(4.1 * n_columns, (size + 0.6) * n_rows) as figure:
+        panels = figure.subplots(n_rows, 2 * n_columns, squeeze=False).reshape(-1)
+        for place, paths in enumerate(arms):
+            for axes, stage in zip(panels[2 * place :], ("before", "after"), strict=False):
+                walks = paths.before if stage == "before" else paths.after
+                chosen = np.linspace(0, len(walks) - 1, min(DRAWN, len(walks))).astype(int).tolist()
+                _draw(axes, paths.rows, [walks[number] for number in chosen])
+                axes.set_title(f"{paths.arm.replace('_', ' ')}, {stage}", size=8.5)
                 axes.set_xlabel(_counted(walks), size=8)
         for axes in panels[2 * len(arms) :]:
             axes.set_visible(False)
@@ -152,8 +152,8 @@ def path_figure(arms: Sequence[ArmPaths]) -> Figure:
 
 def _counted(walks: Sequence[Walk]) -> str:
     """Say from how many starts the goal was reached, and with how many moves more than on the shortest paths."""
-    arrived, more = sum(walk.arrived for walk in walks), _over_shortest(walks)
-    longer = "" if more is None else f"\n{number(more)} moves over the shortest"
+    arrived, surplus = sum(walk.arrived for walk in walks), _over_shortest(walks)
+    longer = "" if surplus is None else f"\n{number(surplus)} moves over the shortest"
     return f"goal from {arrived} of {len(walks)} starts{longer}"
 
 
@@ -162,8 +162,8 @@ def _success(walks: Sequence[Walk]) -> float:
 
 
 def _over_shortest(walks: Sequence[Walk]) -> float | None:
-    more = [walk.moves - walk.shortest for walk in walks if walk.arrived]
-    return sum(more) / len(more) if more else None
+    surplus = [walk.moves - walk.shortest for walk in walks if walk.arrived]
+    return sum(surplus) / len(surplus) if surplus else None
 
 
 def _draw(axes: Axes, rows: Sequence[str], paths: Sequence[Walk]) -> None:

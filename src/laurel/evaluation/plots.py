@@ -280,7 +280,7 @@ def calibration_curve(
     with drawing(4.6, 3.9) as figure:
         axes = figure.subplots()
         axes.plot([low, 1], [low, 1], color="#9aa0a8", lw=1.0, ls=(0, (3, 2)))
-        most = max((entry["pairs"] for bins in series.values() for entry in bins), default=1)
+        largest = max((entry["pairs"] for bins in series.values() for entry in bins), default=1)
         for place, (name, bins) in enumerate(series.items()):
             kept, (color, marker) = [entry for entry in bins if entry["pairs"]], looks[place]
             aside = 0.007 * (place - (len(series) - 1) / 2)  # so that neither covers the other
@@ -290,7 +290,7 @@ def calibration_curve(
                 axes.vlines(p, *bounds.T, color=color, lw=1.3, alpha=0.55, zorder=3)
             else:
                 axes.plot(p, observed, color=color, lw=1.4, zorder=3)
-            area = [14 + 110 * entry["pairs"] / most for entry in kept]
+            area = [14 + 110 * entry["pairs"] / largest for entry in kept]
             look: dict[str, Any] = {"color": color, "marker": marker, "alpha": 0.9, "ec": "white", "lw": 0.8}
             axes.scatter(p, observed, s=area, zorder=4, label=name or None, **look)
         margin = 0.04 * (1 - low)
@@ -308,16 +308,18 @@ def reward_scatter(results: pd.DataFrame, infos: Sequence[ArmInfo]) -> Figure:
     played, looks, main_info = set(known["arm"]), styles(infos), main_of(infos)
     arms = [info.name for info in ordered(infos) if info.name in played]
     main = main_info.name if main_info else None
-    across = min(4, len(arms))
-    down = -(-len(arms) // across)
+    n_columns = min(4, len(arms))
+    n_rows = -(-len(arms) // n_columns)
     thinned = {arm: _thin(known[known["arm"] == arm]) for arm in arms}
-    with drawing(1.3 + 2.05 * across, 0.75 + 1.75 * down) as figure:
-        panels = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
+    with drawing(1.3 + 2.05 * n_columns, 0.75 + 1.75 * n_rows) as figure:
+        panels = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False).ravel()
         for axes, arm in zip(panels, arms, strict=False):
-            rest = pd.concat([rows for other, rows in thinned.items() if other != arm] or [known.head(0)])
+            rest = pd.concat([rows for name, rows in thinned.items() if name != arm] or [known.head(0)])
             axes.scatter(rest["return"], rest["shaped_reward"], s=5, color="#d5d8dd", lw=0, rasterized=True)
-            own = thinned[arm]
-            axes.scatter(own["return"], own["shaped_reward"], s=12, color=looks[arm].color, alpha=0.55, lw=0, zorder=3)
+            dots = thinned[arm]
+            axes.scatter(
+                dots["return"], dots["shaped_reward"], s=12, color=looks[arm].color, alpha=0.55, lw=0, zorder=3
+            )
             axes.set_title(
                 arm.replace("_", " "), size=9.5, color=looks[arm].color, weight="bold" if arm == main else "normal"
             )
@@ -325,8 +327,8 @@ def reward_scatter(results: pd.DataFrame, infos: Sequence[ArmInfo]) -> Figure:
             axes.locator_params(nbins=4)
         for axes in panels[len(arms) :]:
             axes.set_visible(False)
-        for below, axes in enumerate(panels[: len(arms)]):
-            axes.xaxis.set_tick_params(labelbottom=below + across >= len(arms))
+        for place, axes in enumerate(panels[: len(arms)]):
+            axes.xaxis.set_tick_params(labelbottom=place + n_columns >= len(arms))
         figure.supxlabel("true return of the episode", size=9, color=MUTED)
         figure.supylabel("learned reward of the episode", size=9, color=MUTED)
         return figure

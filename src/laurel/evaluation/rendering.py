@@ -106,12 +106,12 @@ def scaled(picture: Picture, side: int = SIDE) -> Picture:
 def _headless() -> Iterator[None]:
     """Let pygame draw without a display, for a while."""
     settings = {"SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
-    before = {name: os.environ.get(name) for name in settings}
+    previous = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous.items():
             if value is None:
                 os.environ.pop(name, None)
             else:

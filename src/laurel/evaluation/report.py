@@ -139,7 +139,7 @@ class ReportContent:
 def render(content: ReportContent) -> str:
     """Return the report as one HTML document."""
     arms = content.metrics["arms"]
-    instead = instead_of_captions(content.rank)
+    substitute = instead_of_captions(content.rank)
     if content.vocabulary is None and content.rank and content.rank["tau"] is None:
         # a reward that is equal in every episode, as novelty may be, ranks nothing
         reward = {key: value for key, value in (content.reward or {}).items() if key != "kendall_tau_vs_return"}
@@ -163,7 +163,7 @@ def render(content: ReportContent) -> str:
         notes=[*content.notes, *_own_notes(content)],
         figures={name: inline(name, text, places) for name, text in content.figures.items() if name in _FIGURES},
         places=places,
-        dark={color[1:]: instead for color, instead in DARK.items()},
+        dark={color[1:]: replacement for color, replacement in DARK.items()},
         portraits=[(portrait, _data_uri(portrait.file)) for portrait in content.portraits],
         roles={info.name: f"{info.role}: {info.label}" for info in infos},
         heads=heads,
@@ -177,7 +177,7 @@ def render(content: ReportContent) -> str:
         has_success=any(arm["success"] for arm in arms.values()),
         animation=_data_uri(content.animation) if content.animation else None,
         captions=_captions(content.vocabulary),
-        instead_of_captions=instead,
+        instead_of_captions=substitute,
         warning=rank_warning(content.rank),
         thirds=THIRDS,
         models=text_columns(content.metrics),
@@ -199,7 +199,7 @@ def render(content: ReportContent) -> str:
         members=members(content.annotation or {}),
         label_sets=int((content.annotation or {}).get("label_sets", 1)),
         judges=judges(content.annotation or {}),
-        missing=sorted(listed((content.annotation or {}).get("missing", ())), key=lambda one: -one.answers),
+        missing=sorted(listed((content.annotation or {}).get("missing", ())), key=lambda item: -item.answers),
         examples=examples(content.sample),
         reward=_in_pairs(content.reward or {}, ("calibration", "baselines", "heldout_agreement", "by", "of")),
         agreement=_heldout_agreement(content.reward),
@@ -235,8 +235,8 @@ def _own_notes(content: ReportContent) -> list[str]:
     notes = []
     single = [arm for arm, entry in content.metrics["arms"].items() if len(entry["seeds"]) == 1]
     if single:
-        which = "Every arm" if len(single) == len(content.metrics["arms"]) else ", ".join(single)
-        notes.append(f"{which} has a single seed: no interval can be given, and a difference may be luck.")
+        subject = "Every arm" if len(single) == len(content.metrics["arms"]) else ", ".join(single)
+        notes.append(f"{subject} has a single seed: no interval can be given, and a difference may be luck.")
     warning = rank_warning(content.rank)
     if warning:
         notes.append(warning)
@@ -249,7 +249,10 @@ def _distances(matrices: Mapping[str, Matrix]) -> dict[str, list[tuple[str, list
     tables = {name: table(matrices[name]) for name in ("epic", "rank") if matrices.get(name)}
     return {
         name: [
-            (reward, [(number(one), None if tie is None else f"{tie:.0%}") for one, tie in zip_longest(values, ties)])
+            (
+                reward,
+                [(number(value), None if tie is None else f"{tie:.0%}") for value, tie in zip_longest(values, ties)],
+            )
             for reward, values in rows
             for ties in [tied.get(name, {}).get(reward, [])]
         ]
@@ -281,11 +284,11 @@ def _annotated_online(
     rows = [
         [
             name,
-            *(number(one["questions"]), number(one["labels"]), str(one["distinct_labels"])),
-            *(share(one.get("parse_rate")), share(one["coverage"])),
-            *(number(one["lag"]), number(one["dropped"]), str(one["late_agents"])),
+            *(number(account["questions"]), number(account["labels"]), str(account["distinct_labels"])),
+            *(share(account.get("parse_rate")), share(account["coverage"])),
+            *(number(account["lag"]), number(account["dropped"]), str(account["late_agents"])),
         ]
-        for name, one in accounts.items()
+        for name, account in accounts.items()
     ]
     return heads, rows
 

@@ -141,8 +141,8 @@ class _Meter:
                     f"{type(self._adapter).__name__}.further_measures: {name} is {np.min(reached[valid]):.4g}, but a "
                     "measure begins at 0 in each episode, and the largest value counts: return 0 or more."
                 )
-            before = self._furthest.get(name, np.zeros(len(valid), dtype=np.float32))
-            self._furthest[name] = np.maximum(before, np.where(valid, reached, 0))
+            furthest = self._furthest.get(name, np.zeros(len(valid), dtype=np.float32))
+            self._furthest[name] = np.maximum(furthest, np.where(valid, reached, 0))
         if self._calculator is not None:
             ends = transitions.terminated[None], transitions.truncated[None]
             pay = self._calculator.pay(transitions, valid[None], *ends)
@@ -150,11 +150,11 @@ class _Meter:
             self._scored += pay.scored[0]
             self._shaped += pay.shaped[0]
 
-    def rows(self, last: Transitions, which: IntArray) -> Iterator[dict[str, Any]]:
+    def rows(self, last: Transitions, indices: IntArray) -> Iterator[dict[str, Any]]:
         """Yield a row, as `roll_out` returns it, for the episode that ended in each of these environments."""
         adapter = self._adapter
         success = adapter.succeeded(self._returns.astype(np.float32), last)
-        for i in which:
+        for i in indices:
             row: dict[str, Any] = {
                 "return": float(self._returns[i]),
                 "length": int(self._lengths[i]),
@@ -165,9 +165,9 @@ class _Meter:
             if adapter.tasks:
                 row[f"{FURTHER}{SUCCESS_IN}{adapter.tasks[int(last.observation[i, -1])]}"] = float(row["success"])
             if adapter.texts:
-                one = last[i : i + 1]
-                row["prompt"] = adapter.describe_observation(one.observation[0])
-                row["text"] = adapter.describe(int(adapter.encode(one)[0]))
+                step = last[i : i + 1]
+                row["prompt"] = adapter.describe_observation(step.observation[0])
+                row["text"] = adapter.describe(int(adapter.encode(step)[0]))
             learned = self._calculator is not None
             row["raw_reward"] = float(self._raw[i] / max(self._scored[i], 1)) if learned else None
             row["shaped_reward"] = float(self._shaped[i]) if learned else None

@@ -30,23 +30,23 @@ class SideBySide:
 
 def members(annotation: Mapping[str, Any]) -> SideBySide | None:
     """Return the table of an ensemble's annotators; None without an ensemble."""
-    return _table({str(one["annotator"]): _measured([one]) for one in annotation.get("by", ())})
+    return _table({str(member["annotator"]): _measured([member]) for member in annotation.get("by", ())})
 
 
 def judges(annotation: Mapping[str, Any]) -> SideBySide | None:
     """Return the table of label quality by judge; None for a single label set."""
     sets = annotation.get("label_sets_by", ())
     by_judge: dict[str, list[Mapping[str, Any]]] = {}
-    for one in sets:
-        by_judge.setdefault(f"{one['judge']}: {one.get('annotator', NONE)}", []).append(one)
+    for label_set in sets:
+        by_judge.setdefault(f"{label_set['judge']}: {label_set.get('annotator', NONE)}", []).append(label_set)
     return _table({name: _measured(quality) for name, quality in by_judge.items()})
 
 
 def learned_rewards(reward: Mapping[str, Any]) -> SideBySide | None:
     """Return the table of the learned rewards' quality; None for a single one."""
     by_name: dict[str, list[Mapping[str, str]]] = {}
-    for one in reward.get("by", ()):
-        by_name.setdefault(one["reward"], []).append(one)
+    for entry in reward.get("by", ()):
+        by_name.setdefault(entry["reward"], []).append(entry)
     return _table({name: _flattened(quality) for name, quality in by_name.items()})
 
 
@@ -59,14 +59,14 @@ def _table(columns: Mapping[str, Mapping[str, Cell]]) -> SideBySide | None:
 def _measured(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
     """Return the figures of label sets: of a single one with its interval, of several their range."""
     by_measure: dict[str, list[Figure]] = {}
-    for one in sets:
-        for figure in figures(one):
+    for label_set in sets:
+        for figure in figures(label_set):
             by_measure.setdefault(figure.measure, []).append(figure)
     cells = {}
-    for measure, several in by_measure.items():
-        several.sort(key=lambda figure: figure.value)
-        shown = _range([figure.shown for figure in several]) + _lacking(len(several), len(sets))
-        cells[measure] = shown, several[0].shown_interval * (len(several) == 1)
+    for measure, values in by_measure.items():
+        values.sort(key=lambda figure: figure.value)
+        shown = _range([figure.shown for figure in values]) + _lacking(len(values), len(sets))
+        cells[measure] = shown, values[0].shown_interval * (len(values) == 1)
     return cells
 
 
@@ -78,8 +78,8 @@ def _lacking(known: int, sets: int) -> str:
 def _flattened(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
     """Return the quality of a reward's several label sets, as ranges."""
     values_by_key: dict[str, list[Any]] = {}
-    for one in sets:
-        for key, value in flat(one, leave_out=("reward", "label_set", *LONG)):
+    for entry in sets:
+        for key, value in flat(entry, leave_out=("reward", "label_set", *LONG)):
             values_by_key.setdefault(key, []).append(value)
     cells = {"label sets": (str(len(sets)), "")} if len(sets) > 1 else {}
     for key, values in values_by_key.items():
@@ -95,5 +95,5 @@ def _range(ordered: Iterable[str]) -> str:
     >>> _range(["0.70", "0.74", "0.80"]), _range(["15", "15"])
     ('0.70 to 0.80', '15')
     """
-    several = list(dict.fromkeys(ordered))
-    return several[0] if len(several) == 1 else f"{several[0]} to {several[-1]}"
+    distinct = list(dict.fromkeys(ordered))
+    return distinct[0] if len(distinct) == 1 else f"{distinct[0]} to {distinct[-1]}"

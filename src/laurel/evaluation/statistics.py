@@ -159,8 +159,8 @@ def estimate(scores: DoubleArray, low: float, high: float, *, draws: int, seed: 
     from rliable import metrics
 
     interval = None
-    apart = not math.isclose(low, high, rel_tol=ROUNDING)
-    if len(scores) > 1 and apart and np.isfinite(scores).all():
+    bounded = not math.isclose(low, high, rel_tol=ROUNDING)
+    if len(scores) > 1 and bounded and np.isfinite(scores).all():
         lower, upper = mean_intervals(scores[None], low, high, draws=draws, seed=seed)
         interval = [float(lower[0]), float(upper[0])]
     return {"mean": _finite(scores.mean()), "ci95": interval, "iqm": _finite(metrics.aggregate_iqm(scores))}
@@ -229,14 +229,16 @@ def curve_band(
     """
     ordered = runs.sort_values("env_steps")
     by_seed = [run for _, run in ordered.groupby("seed", sort=True)]
-    at = [run["env_steps"].to_numpy(dtype=np.float64) for run in by_seed]
-    steps = np.unique(np.concatenate(at))
-    steps = steps[(steps >= max(own_steps[0] for own_steps in at)) & (steps <= min(own_steps[-1] for own_steps in at))]
+    grids = [run["env_steps"].to_numpy(dtype=np.float64) for run in by_seed]
+    steps = np.unique(np.concatenate(grids))
+    steps = steps[
+        (steps >= max(own_steps[0] for own_steps in grids)) & (steps <= min(own_steps[-1] for own_steps in grids))
+    ]
     steps = steps[np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 200)).astype(np.int64))]
     if not len(steps):  # runs so short that they have no steps in common: their last values
-        steps = np.array([max(own_steps[0] for own_steps in at)])
+        steps = np.array([max(own_steps[0] for own_steps in grids)])
     curves = [run[column].to_numpy(dtype=np.float64) for run in by_seed]
-    values = np.stack([np.interp(steps, own_steps, curve) for own_steps, curve in zip(at, curves, strict=True)])
+    values = np.stack([np.interp(steps, own_steps, curve) for own_steps, curve in zip(grids, curves, strict=True)])
     lower = upper = np.full(len(steps), np.nan)
     if len(values) > 1:
         lower, upper = mean_intervals(values.T, low, high, draws=min(draws, CURVE_DRAWS), seed=seed)
@@ -297,7 +299,7 @@ def _finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _require(frame: pd.DataFrame, columns: Sequence[str] | Mapping[str, Any], what: str) -> None:
+def _require(frame: pd.DataFrame, columns: Sequence[str] | Mapping[str, Any], name: str) -> None:
     missing = [column for column in columns if column not in frame]
     if missing:
-        raise DataError(f"{what}: no column {', '.join(missing)}. Run the stage that writes them again.")
+        raise DataError(f"{name}: no column {', '.join(missing)}. Run the stage that writes them again.")

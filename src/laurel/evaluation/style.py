@@ -76,8 +76,8 @@ def styles(arms: Sequence[ArmInfo]) -> dict[str, ArmStyle]:
     looks: dict[str, ArmStyle] = {}
     for group, style in _GROUPS.items():
         for place, name in enumerate(name for name in groups if groups[name] == group):
-            again, color = divmod(place, len(style.colors))
-            looks[name] = replace(style.look, color=style.colors[color], marker=_MARKERS[again % len(_MARKERS)])
+            cycle, color = divmod(place, len(style.colors))
+            looks[name] = replace(style.look, color=style.colors[color], marker=_MARKERS[cycle % len(_MARKERS)])
     if main is not None:
         looks[main.name] = replace(looks[main.name], width=2.7, alpha=1.0, order=5)
     return looks
@@ -86,7 +86,7 @@ def styles(arms: Sequence[ArmInfo]) -> dict[str, ArmStyle]:
 def strokes(arms: Sequence[ArmInfo]) -> str:
     """Say in a sentence what the strokes of these arms mean."""
     shown = {_GROUPS[group].stroke for group in groups_of(arms).values()}
-    parts = [f"{stroke}: {what}" for stroke, what in _STROKES.items() if stroke in shown]
+    parts = [f"{stroke}: {meaning}" for stroke, meaning in _STROKES.items() if stroke in shown]
     return f"Lines are {'; '.join(parts)}." if parts else ""
 
 
@@ -172,7 +172,7 @@ def _own_fonts_first() -> None:
     data_path, manager = Path(mpl.get_data_path()), font_manager.fontManager
     first = next((font.fname for font in manager.ttflist if font.name == FONT), "")
     if data_path not in Path(first).parents:
-        others, manager.ttflist = manager.ttflist, []
+        fonts, manager.ttflist = manager.ttflist, []
         for file in sorted((data_path / "fonts" / "ttf").glob("DejaVuSans*.ttf")):
             manager.addfont(file)
-        manager.ttflist += others
+        manager.ttflist += fonts

@@ -155,15 +155,15 @@ def columns(metrics: Mapping[str, Any]) -> Table:
 
 def comparison_columns(metrics: Mapping[str, Any]) -> Table | None:
     """Return the table of comparisons; None without any."""
-    heads = ["comparison", *(f"{what} {when}" for when in MEASURES.values() for what in ("P(higher)", "p"))]
+    heads = ["comparison", *(f"{figure} {stage}" for stage in MEASURES.values() for figure in ("P(higher)", "p"))]
     rows = []
     order: list[str] = metrics["order"]
     for arm in (name for name in order if name in metrics["comparisons"]):
         overs = metrics["comparisons"][arm]
-        for over in (name for name in order if name in overs):
-            row = [f"{arm} > {over}"]
+        for opponent in (name for name in order if name in overs):
+            row = [f"{arm} > {opponent}"]
             for measure in MEASURES:
-                entry = overs[over].get(measure)
+                entry = overs[opponent].get(measure)
                 row += [probability(entry), p_value(entry["p_holm"] if entry else None)]
             rows.append(row)
     return (heads, rows) if rows else None
@@ -219,11 +219,11 @@ def asked_columns(metrics: Mapping[str, Any]) -> Table | None:
     heads = ["arm", "model", "states", "answers", "could be read", "tokens an answer"]
     rows = [
         [
-            *(name, one["model"], f"{one['states']:,}", f"{one['answers']:,}" if "answers" in one else NONE),
-            *(f"{one['parse_rate']:.1%}", number(one.get("tokens_per_answer"))),
+            *(name, usage["model"], f"{usage['states']:,}", f"{usage['answers']:,}" if "answers" in usage else NONE),
+            *(f"{usage['parse_rate']:.1%}", number(usage.get("tokens_per_answer"))),
         ]
-        for name, one in ((name, metrics["arms"][name].get("asked")) for name in metrics["order"])
-        if one
+        for name, usage in ((name, metrics["arms"][name].get("asked")) for name in metrics["order"])
+        if usage
     ]
     return (heads, rows) if rows else None
 
@@ -273,10 +273,10 @@ def table(metrics: Mapping[str, Any], notes: Iterable[str] = ()) -> str:
     heads, rows = columns(metrics)
     roles = [metrics["arms"][row[0]]["role"] for row in rows]
     rows = [[arm, role, *numbers] for role, (arm, *numbers) in zip(roles, rows, strict=True)]
-    further = (compared, further_columns(metrics), path_columns(metrics), asked_columns(metrics), text_columns(metrics))
+    tables = (compared, further_columns(metrics), path_columns(metrics), asked_columns(metrics), text_columns(metrics))
     parts = [
         aligned(([heads[0], "role", *heads[1:]], rows)),
-        *(aligned(part) for part in further if part),
+        *(aligned(part) for part in tables if part),
         legend(metrics),
     ]
     if simulated := [note for note in on_simulated(notes) if note not in parts[-1]]:
@@ -290,8 +290,8 @@ def markdown_table(metrics: Mapping[str, Any]) -> str:
     heads, rows = columns(metrics)
     main = main_arm(metrics)
     rows = [[f"**{cell}**" for cell in row] if row[0] == main else row for row in rows]
-    further = (comparison_columns(metrics), further_columns(metrics))
-    return "\n\n".join([markdown(heads, rows), *(markdown(*part) for part in further if part)])
+    tables = (comparison_columns(metrics), further_columns(metrics))
+    return "\n\n".join([markdown(heads, rows), *(markdown(*part) for part in tables if part)])
 
 
 def legend(metrics: Mapping[str, Any]) -> str:
@@ -347,30 +347,30 @@ def legend(metrics: Mapping[str, Any]) -> str:
     if metrics.get("texts"):
         shared = seeds_of_both(metrics)
         several = any(n > 1 for n in shared.values())
-        alone = [name for name, n in shared.items() if n == 1 and several]
-        over = (
+        single = [name for name, n in shared.items() if n == 1 and several]
+        resampled = (
             "seeds, and allow for one more that loses or wins every episode"
             if several
             else "prompts, and say nothing about other agents"
         )
         of_one = (
-            f"; for the wins of {', '.join(alone)}, which share one seed with the base model, over prompts"
-            if alone
+            f"; for the wins of {', '.join(single)}, which share one seed with the base model, over prompts"
+            if single
             else ""
         )
         sentences.append(
             "Wins: share of episodes in which the arm's text has a higher return than the base model's for the same "
             "prompt (ties count as half a win); Elo: by a Bradley-Terry model, with the base model at 0; KL: "
             "divergence from the base model at the end of training, in nats per completion; their intervals are over "
-            f"{over}{of_one}."
+            f"{resampled}{of_one}."
         )
     for arm, flagged in metrics.get("hacking", {}).items():
         sentences.append(
             f"Possible reward hacking in {arm}: {len(flagged['seeds'])} of {flagged['agents']} agents were paid more "
             "while they did worse."
         )
-    for name, who in metrics.get("simulated", {}).items():
-        sentences.append(f"The reward {name} is simulated: it was made by {who}.")
+    for name, judge in metrics.get("simulated", {}).items():
+        sentences.append(f"The reward {name} is simulated: it was made by {judge}.")
     return " ".join(sentences)
 
 

@@ -54,9 +54,9 @@ class Screen:
         self.widest = 0
 
     def _lines(self, moment: Moment, title: Sequence[str], columns: int, lines: int) -> list[str]:
-        beside = columns >= LEAST_COLUMNS + PANEL
-        words = panel(moment, title, min(PANEL, columns) if beside else columns)
-        space = (columns - PANEL - GUTTER, lines) if beside else (columns, lines - max(len(words), WORDS))
+        has_panel = columns >= LEAST_COLUMNS + PANEL
+        words = panel(moment, title, min(PANEL, columns) if has_panel else columns)
+        space = (columns - PANEL - GUTTER, lines) if has_panel else (columns, lines - max(len(words), WORDS))
         if space[1] < 3:
             return words
         if isinstance(moment.view, str):
@@ -64,7 +64,7 @@ class Screen:
             picture, width = text_lines(moment.view, self.widest), self.widest
         else:
             picture, width = half_blocks(moment.view, space[0], min(space[1], MOST_LINES), true_color=self.true_color)
-        if not beside:
+        if not has_panel:
             return [*picture, *words]
         height = max(len(picture), len(words))
         left = [*picture, *[" " * width] * (height - len(picture))]

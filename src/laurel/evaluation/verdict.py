@@ -45,7 +45,7 @@ def headline(metrics: Mapping[str, Any]) -> Headline:
     main = main_info.name
     compared = metrics["comparisons"].get(main, {})
     outcomes = {info.name: _outcomes(metrics, main, info.name) for info in infos if info.name in compared}
-    outcomes = {over: by_measure for over, by_measure in outcomes.items() if by_measure}
+    outcomes = {opponent: by_measure for opponent, by_measure in outcomes.items() if by_measure}
     baselines = [info.name for info in infos if info.role == "baseline"]
     sentences = [_first_sentence(arms, main, baselines[:1])]
     distinct = {outcome for by_measure in outcomes.values() for outcome in by_measure.values()}
@@ -57,8 +57,8 @@ def headline(metrics: Mapping[str, Any]) -> Headline:
         _by_measure(measure, outcomes) for measure in MEASURES if any(measure in o for o in outcomes.values())
     ]
     sentences += _thresholds(arms, main, outcomes)
-    ahead = {over: _ahead(by_measure) for over, by_measure in outcomes.items()}
-    unbeaten = any(ahead.get(info.name, "ahead") != "ahead" for info in infos if info.role == "control")
+    verdicts = {opponent: _ahead(by_measure) for opponent, by_measure in outcomes.items()}
+    unbeaten = any(verdicts.get(info.name, "ahead") != "ahead" for info in infos if info.role == "control")
     if unbeaten:
         sentences.append("What a control reaches without knowing the task cannot be credited to the feedback.")
     sentences += [
@@ -66,7 +66,7 @@ def headline(metrics: Mapping[str, Any]) -> Headline:
         for info in infos
         if info.role == "bound"
     ]
-    against = [ahead[name] for name in baselines if name in ahead]
+    against = [verdicts[name] for name in baselines if name in verdicts]
     if not against:
         sentences.append("There is no baseline, such as the environment's reward alone, to compare it with.")
         return Headline("unknown", tuple(sentences))
@@ -109,14 +109,14 @@ def seeds_needed(comparisons: int) -> int:
     return n
 
 
-def _outcomes(metrics: Mapping[str, Any], arm: str, over: str) -> dict[str, Outcome]:
-    results = {name: outcome(metrics, entry) for name, entry in metrics["comparisons"][arm][over].items()}
+def _outcomes(metrics: Mapping[str, Any], arm: str, opponent: str) -> dict[str, Outcome]:
+    results = {name: outcome(metrics, entry) for name, entry in metrics["comparisons"][arm][opponent].items()}
     return {name: result for name, result in results.items() if result is not None}
 
 
 def _ahead(by_measure: Mapping[str, Outcome]) -> str:
     outcomes = set(by_measure.values())
-    if any(one.startswith("mostly") for one in outcomes) or {"higher", "lower"} <= outcomes:
+    if any(result.startswith("mostly") for result in outcomes) or {"higher", "lower"} <= outcomes:
         return "both"
     return "ahead" if "higher" in outcomes else "behind" if "lower" in outcomes else "unclear"
 
@@ -145,13 +145,13 @@ def _by_measure(measure: str, outcomes: Mapping[str, Mapping[str, Outcome]]) -> 
         "unclear": "no difference from {} was shown",
         "too few seeds": "there are too few seeds to tell it from {}",
     }
-    when = {"return": "In the end", "area": "While training (area under the learning curve)"}[measure]
+    period = {"return": "In the end", "area": "While training (area under the learning curve)"}[measure]
     parts = []
     for result, sentence in words.items():
-        named = [over for over, by_measure in outcomes.items() if by_measure.get(measure) == result]
+        named = [opponent for opponent, by_measure in outcomes.items() if by_measure.get(measure) == result]
         if named:
             parts.append(sentence.format(_listed(named)))
-    return f"{when} {'; '.join(parts)}."
+    return f"{period} {'; '.join(parts)}."
 
 
 def _too_few(metrics: Mapping[str, Any], main: str) -> str:
@@ -171,7 +171,11 @@ def _thresholds(arms: Arms, main: str, outcomes: Iterable[str]) -> list[str]:
         return []
     if not any(arms[arm]["steps_to_threshold"]["reached"] for arm in known):
         untested = {arm: entry["steps_to_threshold"] for arm, entry in arms.items() if arm not in known}
-        got = [f"{arm} ({one['reached']} of {one['of']})" for arm, one in untested.items() if one and one["reached"]]
+        got = [
+            f"{arm} ({entry['reached']} of {entry['of']})"
+            for arm, entry in untested.items()
+            if entry and entry["reached"]
+        ]
         return [f"None of them reached the threshold while training{f', unlike {_listed(got)}' if got else ''}."]
     took = ", ".join(f"{arm} {threshold(arms[arm]['steps_to_threshold'])}" for arm in known)
     return [f"Steps to the threshold (median, and seeds that got there): {took}."]

@@ -66,9 +66,9 @@ def instead_of_captions(rank: Mapping[str, Any] | None) -> str:
     """Say why there is no table of the captions' rewards."""
     if rank is None:
         return "There is no learned reward in this run."
-    none = "The reward that scores episodes has no table of captions"
+    head = "The reward that scores episodes has no table of captions"
     return (
-        f"{none}." if rank["tau"] is not None else f"{none}; its sums, or the returns, are the same in every episode."
+        f"{head}." if rank["tau"] is not None else f"{head}; its sums, or the returns, are the same in every episode."
     )
 
 
@@ -83,10 +83,10 @@ def rank_warning(rank: Mapping[str, Any] | None) -> str:
         return ""
     low, high = rank.get("ci95") or (None, None)
     interval = "" if low is None else f" [{number(low)}, {number(high)}]"
-    less = tau < 0 if high is None else high < 0
-    what = "return less" if less else "hardly return more"
+    lower = tau < 0 if high is None else high < 0
+    claim = "return less" if lower else "hardly return more"
     return (
-        f"Episodes with more of the learned reward {what} (Kendall's tau {number(tau)}{interval}). The reward is "
+        f"Episodes with more of the learned reward {claim} (Kendall's tau {number(tau)}{interval}). The reward is "
         "summed over an episode, so a long failure may earn more than a quick success. The comparisons of the arms "
         "show whether agents trained on it do better."
     )

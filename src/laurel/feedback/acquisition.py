@@ -48,27 +48,27 @@ class Information(_OnEmbeddings):
             best = np.argsort(-score, kind="stable")[: 20 * n]
             first, second = first[best], second[best]
             mean, variance, score = mean[best], variance[best], score[best]
-        between = posterior.features[first] - posterior.features[second]
+        differences = posterior.features[first] - posterior.features[second]
         covariance = posterior.covariance.copy()
-        every = max(1, n // 50)  # between quadratures, scores are scaled down with their variances
+        period = max(1, n // 50)  # between quadratures, scores are scaled down with their variances
         chosen: list[int] = []
         for number in range(min(n, len(first))):
-            if number % every == 0:
+            if number % period == 0:
                 score = posterior.likelihood.information(mean, variance)
                 score[chosen] = -1.0
             best_one = int(score.argmax())
             chosen.append(best_one)
-            direction = covariance @ between[best_one]
+            direction = covariance @ differences[best_one]
             expected_shift = posterior.likelihood.expected_shift(mean[[best_one]], variance[[best_one]])
             chance, up, down = (float(value[0]) for value in expected_shift)
             shift = up if rng.random() < chance else -down
-            along = between @ direction / variance[best_one]
+            along = differences @ direction / variance[best_one]
             mean = mean + shift * along
             covariance -= up * down * np.outer(direction, direction) / variance[best_one] ** 2
-            less = (variance - up * down * along**2).clip(1e-12)
-            score *= less / variance
+            reduced = (variance - up * down * along**2).clip(1e-12)
+            score *= reduced / variance
             score[best_one] = -1.0
-            variance = less
+            variance = reduced
         return first[chosen], second[chosen]
 
 

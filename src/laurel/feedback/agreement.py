@@ -70,23 +70,23 @@ def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000)
         pairs in which they agreed.
     """
     rows = sorted(patterns, key=str)
-    categories = sorted({one for row in rows for one in row if one is not None}) or [""]
+    categories = sorted({verdict for row in rows for verdict in row if verdict is not None}) or [""]
     place = {category: i for i, category in enumerate(categories)}
-    codes = np.array([[-1 if one is None else place[one] for one in row] for row in rows])
+    codes = np.array([[-1 if verdict is None else place[verdict] for verdict in row] for row in rows])
     counts = np.array([patterns[row] for row in rows], dtype=np.float64)
     rng = np.random.default_rng(seed)
     total = int(counts.sum())
     weights = np.vstack([counts, rng.multinomial(total, counts / total, size=resamples)])  # (1 + B, K)
     size, judges = len(categories), codes.shape[1]
     pairwise = []
-    for one, other in combinations(range(judges), 2):
-        both = (codes[:, one] >= 0) & (codes[:, other] >= 0)
+    for i, j in combinations(range(judges), 2):
+        answered = (codes[:, i] >= 0) & (codes[:, j] >= 0)
         cells = np.zeros((len(rows), size * size))
-        cells[both, codes[both, one] * size + codes[both, other]] = 1.0
+        cells[answered, codes[answered, i] * size + codes[answered, j]] = 1.0
         table = (weights @ cells).reshape(-1, size, size)
-        n_both = int(counts[both].sum())
-        same = float(np.trace(table[0]) / n_both) if n_both else None
-        pairwise.append({"judges": [one, other], **_kappa(cohen(table), n_both), "same": same})
+        n_both = int(counts[answered].sum())
+        agreed = float(np.trace(table[0]) / n_both) if n_both else None
+        pairwise.append({"judges": [i, j], **_kappa(cohen(table), n_both), "same": agreed})
     if judges == 2:
         kappa = {key: pairwise[0][key] for key in ("value", "ci95", "of")}
     else:
@@ -114,9 +114,9 @@ def table(names: Sequence[str], measured: Mapping[str, Any]) -> str:
     title = "Cohen's kappa" if measured["kind"] == "cohen" else "Fleiss' kappa"
     lines = [f"{title}: {_text(measured['kappa'])}"]
     for pair in measured["pairwise"]:
-        one, other = (names[number] for number in pair["judges"])
-        same = "" if pair["same"] is None else f", the same in {pair['same']:.0%}"
-        lines.append(f"  {one} and {other}: kappa {_text(pair)}{same}")
+        first, second = (names[number] for number in pair["judges"])
+        agreed = "" if pair["same"] is None else f", the same in {pair['same']:.0%}"
+        lines.append(f"  {first} and {second}: kappa {_text(pair)}{agreed}")
     return "\n".join(lines)
 
 

@@ -171,7 +171,7 @@ def judge(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged = ign
             yield TIE
         yield judgement
     on_judged(sum(identical), stored=True)
-    yield from (TIE for same in identical if same)
+    yield from (TIE for is_identical in identical if is_identical)
 
 
 def annotated(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged) -> Iterator[Judgement]:
@@ -225,7 +225,7 @@ def _checked(annotator: Annotator, judgement: object, surplus: int) -> Judgement
     p: Any
     votes: Any
     swap: Any
-    status, p, votes, swap, *several = judgement  # of any type: another package's
+    status, p, votes, swap, *collections = judgement  # of any type: another package's
     if not isinstance(status, str) or status not in get_args(Status):
         raise AnnotationError(f"{complaint}its status must be one of {', '.join(get_args(Status))}.")
     if not (p is None if status not in ("ok", "tie") else isinstance(p, int | float | np.number) and 0 <= p <= 1):
@@ -236,7 +236,7 @@ def _checked(annotator: Annotator, judgement: object, surplus: int) -> Judgement
         raise AnnotationError(f"{complaint}its votes must be a number of answers, from 0 to {MOST_VOTES:,}.")
     if not (swap is None or isinstance(swap, bool | np.bool_)):
         raise AnnotationError(f"{complaint}its swap_consistent must be True, False or None.")
-    for values, field, fits in zip(several, ("answers", "members"), (_is_answer, _is_member), strict=True):
+    for values, field, fits in zip(collections, ("answers", "members"), (_is_answer, _is_member), strict=True):
         if not isinstance(values, tuple) or not all(map(fits, values)):
             raise AnnotationError(f"{complaint}its {field} must be a tuple as in laurel.feedback.annotator.Judgement.")
     return judgement._replace(
@@ -244,13 +244,20 @@ def _checked(annotator: Annotator, judgement: object, surplus: int) -> Judgement
     )
 
 
-def _is_answer(one: object) -> bool:
+def _is_answer(answer: object) -> bool:
     types: tuple[Any, ...] = (Integral, Integral, str, (Real, NoneType), str, str)
-    return isinstance(one, Answer) and all(isinstance(value, type_) for value, type_ in zip(one, types, strict=True))
+    return isinstance(answer, Answer) and all(
+        isinstance(value, type_) for value, type_ in zip(answer, types, strict=True)
+    )
 
 
-def _is_member(one: object) -> bool:
-    return isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str) and isinstance(one[1], Judgement)
+def _is_member(member: object) -> bool:
+    return (
+        isinstance(member, tuple)
+        and len(member) == 2
+        and isinstance(member[0], str)
+        and isinstance(member[1], Judgement)
+    )
 
 
 class Asking(Protocol):

@@ -210,8 +210,8 @@ class AnnotatorKind(ABC):
     @property
     def advice(self) -> Advice:
         """What to change if its labels are bad."""
-        other = "another annotator (annotate.annotator)"
-        return Advice(other, other, other)
+        advice = "another annotator (annotate.annotator)"
+        return Advice(advice, advice, advice)
 
 
 def _complete(make: Callable[..., Annotator]) -> Callable[..., Annotator]:

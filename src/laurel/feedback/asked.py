@@ -66,5 +66,5 @@ class AskedSample(Generic[Item, Value]):
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float) else cut(str(value))

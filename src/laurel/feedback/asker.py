@@ -133,16 +133,16 @@ class Asker(Generic[Item, Value]):
         model_name: str | None = None,
     ) -> None:
         steered = f', goal "{question.goal}"' if question.goal else ""
-        who = model_name or model.identity.model
-        self.name = f"{who} (prompt {question.prompt.label} {question.prompt.digest[:8]}{steered})"
+        model_label = model_name or model.identity.model
+        self.name = f"{model_label} (prompt {question.prompt.label} {question.prompt.digest[:8]}{steered})"
         """Name of the model and the prompt: provenance of every answer."""
         self.votes = votes
         self.question = question
         self.on_judged: OnJudged = ignore
         """Called with the number of items whose answers are all known."""
         self.at_once: int = getattr(model, "at_once", 0)
-        most = longest_answer(ChatRequest((), sampling, question.choices))
-        self._readable = Readable(self.name, most, fixed=most < sampling.max_tokens, gives_up=gives_up)
+        max_tokens = longest_answer(ChatRequest((), sampling, question.choices))
+        self._readable = Readable(self.name, max_tokens, fixed=max_tokens < sampling.max_tokens, gives_up=gives_up)
         self._usage = Usage()
         self._sample = AskedSample(self.name, question)
         self._failures = Reasons()
@@ -186,11 +186,11 @@ class Asker(Generic[Item, Value]):
         """
         stream = iter(items)
         try:
-            while some := list(islice(stream, min(LOOK_UP, self._block))):
+            while batch := list(islice(stream, min(LOOK_UP, self._block))):
                 pending: list[_Pending[Item, Value]] = []
-                asks = self._recall(some, pending)
-                while asks and len(pending) < self._block and (some := list(islice(stream, LOOK_UP))):
-                    asks += self._recall(some, pending)
+                asks = self._recall(batch, pending)
+                while asks and len(pending) < self._block and (batch := list(islice(stream, LOOK_UP))):
+                    asks += self._recall(batch, pending)
                 yield from self._answer_all(pending, asks)
         finally:
             self._store.flush()
@@ -235,13 +235,13 @@ class Asker(Generic[Item, Value]):
         def complete() -> Iterator[list[Answer[Value]]]:
             nonlocal done
             while done < len(pending) and not pending[done].missing:
-                one = pending[done]
+                entry = pending[done]
                 done += 1
-                one.answers.sort(key=lambda answer: (answer.variant, answer.vote))
-                self._sample.add(one.item, one.answers)
-                yield one.answers
+                entry.answers.sort(key=lambda answer: (answer.variant, answer.vote))
+                self._sample.add(entry.item, entry.answers)
+                yield entry.answers
 
-        self.on_judged(sum(not one.missing for one in pending), stored=True)
+        self.on_judged(sum(not entry.missing for entry in pending), stored=True)
         yield from complete()
         queue = deque(asks)
         for ask, reply, fresh in self._replies(queue):
@@ -254,9 +254,9 @@ class Asker(Generic[Item, Value]):
                 self._readable.failed(ask.key, reply, fresh=fresh)
             elif answer.verdict not in (FAILED, UNASKED):
                 self._readable.succeeded(fresh=fresh)
-            one = pending[ask.number]
-            one.add(answer)
-            if not one.missing and all(each.verdict != UNASKED for each in one.answers):
+            entry = pending[ask.number]
+            entry.add(answer)
+            if not entry.missing and all(given.verdict != UNASKED for given in entry.answers):
                 self.on_judged(1, stored=False)
             yield from complete()
         self._readable.check()
@@ -287,13 +287,13 @@ class Asker(Generic[Item, Value]):
             """Yield the requests that must go to the model, each question once."""
             while asks and len(ready) < self._block and not self._readable.should_stop():
                 look_ahead = LOOK_AHEAD if self._readable.known else FIRST_LOOK_AHEAD
-                some = [asks.popleft() for _ in range(min(len(asks), look_ahead))]
-                new = [key for key in dict.fromkeys(ask.key for ask in some) if key not in waiting]
-                mine = self._store.claim(new)
-                stored = self._store.get([key for key in new if key not in mine])
-                waiting.update((key, []) for key in mine)
+                batch = [asks.popleft() for _ in range(min(len(asks), look_ahead))]
+                new = [key for key in dict.fromkeys(ask.key for ask in batch) if key not in waiting]
+                claimed = self._store.claim(new)
+                stored = self._store.get([key for key in new if key not in claimed])
+                waiting.update((key, []) for key in claimed)
                 to_ask: list[_Ask[Item]] = []
-                for ask in some:
+                for ask in batch:
                     if ask.key in stored:
                         self._usage.cached += 1
                         ready.append((ask, stored[ask.key], False))
@@ -316,7 +316,7 @@ class Asker(Generic[Item, Value]):
                 for number, reply in self._model.ask(to_send()):
                     ask, request = sent.pop(number)
                     self._keep(request, reply)
-                    yield from ((each, reply, True) for each in waiting.pop(ask.key))
+                    yield from ((waiter, reply, True) for waiter in waiting.pop(ask.key))
                     yield from _drained(ready)
                 yield from _drained(ready)
                 if not asks and elsewhere:  # until their answers arrive, or their claims expire

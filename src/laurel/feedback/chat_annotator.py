@@ -162,9 +162,9 @@ class ChatAnnotator(AnnotatorKind):
         self.check_question(question)
         store = ResponseStore(self.params.language_model.store)
         budget = budget or Budget(self.params.budget)
-        identity, here = self.identity()
+        identity, is_local = self.identity()
         model: ChatModel
-        if lazy and self.local and here:
+        if lazy and self.local and is_local:
             model = LazyChat(identity, lambda: self.model(store, budget, question.prompt))
         else:
             model = self.model(store, budget, question.prompt)
@@ -206,26 +206,28 @@ class ChatAnnotator(AnnotatorKind):
                 verdicts.update(answer.verdict for answer in answers)
                 says = says or any(answer.value is not None for answer in answers)
                 yield answers
-        asked, most = verdicts.total() - verdicts[UNASKED], self.params.max_failure_rate
+        asked, limit = verdicts.total() - verdicts[UNASKED], self.params.max_failure_rate
         if verdicts[UNASKED]:
             account.notes.append(
                 f"{asking}: {asked:,} of {verdicts.total():,} questions were asked: the budget of "
                 f"{account.budget.reached} was reached."
             )
-        if says and verdicts[UNREAD] + verdicts[FAILED] <= most * asked:
+        if says and verdicts[UNREAD] + verdicts[FAILED] <= limit * asked:
             return
         if not asked:
-            why, remedy = "no question was asked, since annotate.budget allows for none", "Raise it."
+            reason, remedy = "no question was asked, since annotate.budget allows for none", "Raise it."
         else:
             answers_of = f"of {asked:,} answer{'s' * (asked != 1)}"
             missing = f"{verdicts[FAILED]:,} {'is' if verdicts[FAILED] == 1 else 'are'} missing"
-            why = f"{answers_of} {verdicts[UNREAD]:,} could not be read and {missing}"
-            why += f", {verdicts[ABSTAIN]:,} declined to say" if verdicts[ABSTAIN] and not says else ""
-            why += f"; at most {most:.0%} are allowed (annotate.max_failure_rate)" if says else ", and none has a value"
+            reason = f"{answers_of} {verdicts[UNREAD]:,} could not be read and {missing}"
+            reason += f", {verdicts[ABSTAIN]:,} declined to say" if verdicts[ABSTAIN] and not says else ""
+            reason += (
+                f"; at most {limit:.0%} are allowed (annotate.max_failure_rate)" if says else ", and none has a value"
+            )
             remedy = "They are kept: look at them with `laurel export responses`, and try another model or prompt."
             if verdicts[FAILED] > verdicts[UNREAD]:
                 remedy = f"The others are kept. {AGAIN}"
-        raise AnnotationError(f"{asking}: {why}. {remedy}")
+        raise AnnotationError(f"{asking}: {reason}. {remedy}")
 
     def pair_question(self, adapter: EnvAdapter) -> PairQuestion:
         """Return the question about pairs in the prompt that the params name; errors as in the base class."""
@@ -286,9 +288,9 @@ class ChatAnnotator(AnnotatorKind):
             asked: keys of requests that are made earlier.
         """
         asking, prompt = self.params.language_model, question.prompt
-        identity, here = self.identity()
+        identity, is_local = self.identity()
         requests = {request.key: request for request in self._requests(identity, question, items)}
-        stored, usual = _stored(asking.store, identity if here else None, prompt, list(requests))
+        stored, usual = _stored(asking.store, identity if is_local else None, prompt, list(requests))
         stored = stored | (requests.keys() & asked)
         sent = self.sent([key for key in requests if key not in stored])
         to_ask = [request for key, request in requests.items() if key not in stored and key not in sent]
@@ -326,11 +328,11 @@ class ChatAnnotator(AnnotatorKind):
             to_ask=frozenset(request.key for request in to_ask),
         )
 
-    def asked(self, question: Question[Item, Any], items: Sequence[Item], what: str) -> str:
+    def asked(self, question: Question[Item, Any], items: Sequence[Item], request: str) -> str:
         """Return a line with what the model is asked, such as "is asked for scores", and the cost."""
         expected = self.estimate_of(question, items)
         calls = f"{expected.calls:,} call{'s' * (expected.calls != 1)} at most without follow-ups"
-        return f"{expected.model} {what}: {calls}, cost {expected.costs(expected.price)}"
+        return f"{expected.model} {request}: {calls}, cost {expected.costs(expected.price)}"
 
     def _requests(
         self, identity: Identity, question: Question[Item, Any], items: Sequence[Item]

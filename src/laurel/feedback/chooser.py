@@ -109,23 +109,25 @@ class Chooser:
                 "Use a shorter prompt, or another model."
             )
         times = max(1, needs.distinct // max(len(sampled), 1))  # with several votes each is a question
-        each = f", in about {needs.input_tokens / needs.calls:,.0f} tokens ({needs.counted_by})" if needs.calls else ""
-        what = (
+        length = (
+            f", in about {needs.input_tokens / needs.calls:,.0f} tokens ({needs.counted_by})" if needs.calls else ""
+        )
+        noun = (
             "sampled states"
             if times == 1
             else f"questions about {len(sampled)} sampled state{'s' * (len(sampled) != 1)}"
         )
-        asked = f"{needs.calls} of {needs.distinct} {what} are still to be asked"
+        asked = f"{needs.calls} of {needs.distinct} {noun} are still to be asked"
         return (
-            f"{self.model} is asked about each distinct state {'once' if times == 1 else f'{times} times'}{each}; "
+            f"{self.model} is asked about each distinct state {'once' if times == 1 else f'{times} times'}{length}; "
             f"{asked}, cost {needs.costs(needs.price)}"
         )
 
     @property
     def account(self) -> dict[str, Any]:
         """The model and usage: distinct states, those without a readable answer, calls, tokens, and who asked."""
-        about = {"model": self.model, "states": len(self._known), "unread": self.unread, ASKER: self._id}
-        return {**about, **({**self._asker.usage, ASKED: self._asker.asked_sample} if self._asker else {})}
+        facts = {"model": self.model, "states": len(self._known), "unread": self.unread, ASKER: self._id}
+        return {**facts, **({**self._asker.usage, ASKED: self._asker.asked_sample} if self._asker else {})}
 
 
 def chat_of(annotate: AnnotateParams | None, asking: Asking) -> ChatAnnotator:
@@ -144,9 +146,9 @@ def chat_of(annotate: AnnotateParams | None, asking: Asking) -> ChatAnnotator:
     asked = annotate.judge_named(judge, f"{key}: judge")
     kind = kind_of(asked)
     if not isinstance(kind, ChatAnnotator):
-        where = "annotate" if judge == MAIN else f"annotate.judges.{judge}"
+        place = "annotate" if judge == MAIN else f"annotate.judges.{judge}"
         raise ParamsError(
-            f"{key}: the annotator {asked.annotator} ({where}) judges texts and chooses nothing. Set {where}.annotator "
+            f"{key}: the annotator {asked.annotator} ({place}) judges texts and chooses nothing. Set {place}.annotator "
             "to huggingface or openai, or name a judge that is one: annotate.judges: {player: {annotator: "
             "huggingface, huggingface: {model: smollm2}}}, and judge: player."
         )

@@ -101,7 +101,7 @@ class Estimate:
         """Return the amounts, to be added to those of other annotators."""
         price = self.price
         usual = None if price is None or self.usual_output is None else price.of(self.input_tokens, self.usual_output)
-        most = None if price is None else price.of(self.input_tokens, self.most_output)
+        maximum = None if price is None else price.of(self.input_tokens, self.most_output)
         return Needs(
             questions=self.distinct,
             stored=self.answered + self.sent,
@@ -110,7 +110,7 @@ class Estimate:
             usual_output=self.usual_output if self.calls else 0.0,
             most_output=self.most_output,
             usual_cost=usual if self.calls else 0.0,
-            most_cost=most if self.calls else 0.0,
+            most_cost=maximum if self.calls else 0.0,
             minutes=float(BATCH_MINUTES) if self.in_batches and self.calls else self.minutes,
         )
 
@@ -120,10 +120,10 @@ class Estimate:
             return in_words(0.0)
         if price is None:
             return "unknown"
-        most = in_words(price.of(self.input_tokens, self.most_output))
+        maximum = in_words(price.of(self.input_tokens, self.most_output))
         if self.usual_output is None:
-            return f"{most} at most"
-        return f"{in_words(price.of(self.input_tokens, self.usual_output))}, {most} at most"
+            return f"{maximum} at most"
+        return f"{in_words(price.of(self.input_tokens, self.usual_output))}, {maximum} at most"
 
 
 FOLLOW_UPS = "and one more for each answer that cannot be read, not counted below"
@@ -133,13 +133,15 @@ def in_lines(estimate: Estimate, limits: Sequence[str] = ()) -> str:
     """Write an estimate as lines of text, with those about the limits of the budget."""
     orders = "both orders" if estimate.orders > 1 else "one order"
     ways = f"{orders}, {estimate.votes} vote{'s' * (estimate.votes > 1)} each"
-    same = f", {estimate.identical:,} of identical texts, which are ties without asking" if estimate.identical else ""
+    identical = (
+        f", {estimate.identical:,} of identical texts, which are ties without asking" if estimate.identical else ""
+    )
     usual = "" if estimate.usual_output is None else f"{estimate.usual_output:,.0f} if like the stored answers, "
     price = estimate.single_price
     dated = f"  (prices of {price.date}: {price.source})" if price and price.source else ""
     lines = [
         ("annotator", estimate.annotator),
-        ("pairs", f"{estimate.pairs:,}{same}"),
+        ("pairs", f"{estimate.pairs:,}{identical}"),
         ("questions", f"{estimate.distinct:,} distinct ({ways})"),
         ("answered", f"{estimate.answered:,} of them, in {estimate.responses}"),
         *([("sent", f"{estimate.sent:,} more are in batches that are not fetched yet")] if estimate.sent else []),
@@ -187,9 +189,9 @@ def money(needs: Needs) -> str:
     return at_most(None if needs.usual_cost is None else in_words(needs.usual_cost), in_words(needs.most_cost))
 
 
-def at_most(usual: str | None, most: str) -> str:
+def at_most(usual: str | None, maximum: str) -> str:
     """Write an expected amount, if known, and the maximum."""
-    return most if usual == most else f"{most} at most" if usual is None else f"{usual} ({most} at most)"
+    return maximum if usual == maximum else f"{maximum} at most" if usual is None else f"{usual} ({maximum} at most)"
 
 
 def in_minutes(minutes: float | None) -> str:
@@ -211,13 +213,13 @@ def limits(budget: BudgetParams, needs: Needs, reached: str) -> Iterator[str]:
         ("max_cost", budget.max_cost, needs.most_cost),
         ("max_minutes", budget.max_minutes, needs.minutes),
     )
-    for name, limit, most in taken:
+    for name, limit, amount in taken:
         if limit is None:
             continue
         shown = in_full(limit) if name == "max_cost" else f"{limit:,}"
-        if most is None and name == "max_cost":
+        if amount is None and name == "max_cost":
             yield f"{shown} cannot be enforced: the price is unknown (annotate.budget.prices), so nothing will be asked"
-        elif most is None:
+        elif amount is None:
             yield f"{name} {shown}: it is unknown whether that suffices"
         else:
-            yield f"{name} {shown}: {reached if most > limit else 'suffices'}"
+            yield f"{name} {shown}: {reached if amount > limit else 'suffices'}"

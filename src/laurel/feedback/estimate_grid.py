@@ -49,8 +49,8 @@ def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pai
         try:
             needs = Needs()
             for voter in cell.annotate.voters:
-                more, remarks = _needs(voter, adapter, questions, asked)
-                needs += more
+                added, remarks = _needs(voter, adapter, questions, asked)
+                needs += added
                 notes |= dict.fromkeys(remarks)
         except LaurelError as error:  # only this one will fail when asked
             result.rows.append((cell.title, None))

@@ -114,14 +114,14 @@ def forget(path: Path, wanted: Wanted, *, really: bool) -> Iterator[tuple[Path, 
                 yield file, len(store), _drop(store, wanted, really=really)
             continue
         with tempfile.TemporaryDirectory(prefix="laurel-") as scratch:  # the folder may be a bucket, without locks
-            here = Path(shutil.copyfile(file, Path(scratch) / file.name))
-            with ResponseStore(here) as store:
+            scratch_file = Path(shutil.copyfile(file, Path(scratch) / file.name))
+            with ResponseStore(scratch_file) as store:
                 count, groups = len(store), _drop(store, wanted, really=really)
             if really and groups:
-                with closing(sqlite3.connect(here)) as copy:
+                with closing(sqlite3.connect(scratch_file)) as copy:
                     copy.execute("PRAGMA journal_mode = DELETE")  # a copied file must be whole without a log beside it
                 partial = file.with_name(f".{file.name}.partial")
-                shutil.copyfile(here, partial)
+                shutil.copyfile(scratch_file, partial)
                 partial.replace(file)
             yield file, count, groups
 

@@ -71,8 +71,8 @@ class _Limit:
 
     @property
     def allowed(self) -> str:
-        least, most = f"at least {self.low:.1%}", f"at most {self.high:.1%}"
-        return least if self.high == 1 else most if self.low == 0 else f"{least} and {most}"
+        lowest, highest = f"at least {self.low:.1%}", f"at most {self.high:.1%}"
+        return lowest if self.high == 1 else highest if self.low == 0 else f"{lowest} and {highest}"
 
     @property
     def fact(self) -> str:
@@ -159,8 +159,10 @@ def check_success(gates: GateParams, answers: Mapping[str, Any], advice: Advice)
         return Checked(warnings=[_undecided(answers, advice)])
     least = gates.min_success_preferred
     decided = f"{answers['of']:,} of {answers['questions']:,}"
-    what = f"questions with known answers that were decided ({decided}) preferred success at the task"
-    limit = _Limit("min_success_preferred", SUCCESS, answers, 0.5 if least is None else least, 1.0, what, advice.aim)
+    description = f"questions with known answers that were decided ({decided}) preferred success at the task"
+    limit = _Limit(
+        "min_success_preferred", SUCCESS, answers, 0.5 if least is None else least, 1.0, description, advice.aim
+    )
     if limit.passed and (answers["ci95"][0] >= 0.5 or not answers["above"]):
         result = Checked()
     else:
@@ -202,8 +204,8 @@ def _undecided(answers: Mapping[str, Any], advice: Advice) -> str:
 
 def _quoted(captions: Sequence[str]) -> str:
     """Name captions."""
-    *before, last = (f'"{" ".join(caption.split())[:120]}"' for caption in captions)
-    return f"{', '.join(before)} and {last}" if before else last
+    *firsts, last = (f'"{" ".join(caption.split())[:120]}"' for caption in captions)
+    return f"{', '.join(firsts)} and {last}" if firsts else last
 
 
 def _subjects(quality: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -221,15 +223,15 @@ def _limits(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -> It
     if (least := gates.min_agreement) is not None:
         source, reference = _source(quality)
         agreement = quality.get(source, {}).get("agreement")
-        what = f"labels agree with {reference}"
-        yield _Limit("min_agreement", f"{source}.agreement", agreement, least, 1.0, what, advice.aim)
+        description = f"labels agree with {reference}"
+        yield _Limit("min_agreement", f"{source}.agreement", agreement, least, 1.0, description, advice.aim)
 
 
 def _limit(name: str, value: float, quality: Mapping[str, Any], advice: Advice) -> _Limit:
-    figure, bounds, what, further = _GATES[name]
+    figure, bounds, description, further = _GATES[name]
     if figure not in quality and name in _WITHOUT_ANSWERS:
-        figure, what = _WITHOUT_ANSWERS[name]
-    return _Limit(name, figure, quality.get(figure), *bounds(value), what, f"{advice.asking}{further}")
+        figure, description = _WITHOUT_ANSWERS[name]
+    return _Limit(name, figure, quality.get(figure), *bounds(value), description, f"{advice.asking}{further}")
 
 
 def _source(quality: Mapping[str, Any]) -> tuple[str, str]:

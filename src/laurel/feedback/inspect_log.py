@@ -79,8 +79,8 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
         first = unread.get(response["key"])  # the unreadable answer that this one follows up
         message = ChatMessageAssistant(content=response["text"], model=response["model"], source="generate")
         choice = ChatCompletionChoice(message=message, stop_reason=ENDINGS.get(response["finish_reason"], "unknown"))
-        messages = [{**one, "id": None} for one in json.loads(response["messages"])]
-        about = {name: getattr(pair, name) for name in ("prompt", "first", "second", "status", "p_first")}
+        messages = [{**message, "id": None} for message in json.loads(response["messages"])]
+        facts = {name: getattr(pair, name) for name in ("prompt", "first", "second", "status", "p_first")}
         return log.EvalSample(
             id=name,
             epoch=answer["vote"] + 1,
@@ -89,15 +89,15 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
             messages=[*messages, message],
             output=ModelOutput(model=response["model"], choices=[choice], usage=usage, time=response["seconds"]),
             scores={"verdict": Score(value=verdict, answer=read_as(answer), metadata={"p_first": answer["p_first"]})},
-            metadata={**about, "annotator": answer["annotator"], "swapped": answer["swapped"], "key": response["key"]},
+            metadata={**facts, "annotator": answer["annotator"], "swapped": answer["swapped"], "key": response["key"]},
             model_usage={response["model"]: usage if first is None else used(first) + usage},
         )
 
     named = zip(sample_ids(asked), asked, strict=True)
     samples = [sample(name, answer, kept[answer["response"]]) for name, answer in named if answer["response"] in kept]
     models, dates = sorted({row["model"] for row in kept.values()}), [row["asked_at"] for row in kept.values()]
-    began, ended = (datetime.fromtimestamp(when, UTC).isoformat() for when in (min(dates), max(dates)))
-    verdicts = Counter(one.scores["verdict"].value for one in samples)
+    began, ended = (datetime.fromtimestamp(date, UTC).isoformat() for date in (min(dates), max(dates)))
+    verdicts = Counter(item.scores["verdict"].value for item in samples)
     shares = {name: log.EvalMetric(name=name, value=count / len(samples)) for name, count in verdicts.items()}
     score = log.EvalScore(name="verdict", scorer="verdict", scored_samples=len(samples), metrics=shares)
     spec = log.EvalSpec(
@@ -107,14 +107,14 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
         task_description=NOTE,
         dataset=log.EvalDataset(name=str(preferences), samples=len(samples)),
         model=", ".join(models),
-        config=log.EvalConfig(epochs=max(one.epoch for one in samples)),
+        config=log.EvalConfig(epochs=max(item.epoch for item in samples)),
         packages={"laurel-rl": __version__},
         metadata={"note": NOTE, "notes": manifest["notes"], "params": manifest["params"]},
     )
     results = log.EvalResults(total_samples=len(asked), completed_samples=len(samples), scores=[score])
     totals: dict[str, Any] = {}
-    for one in samples:
-        for model, usage in one.model_usage.items():
+    for item in samples:
+        for model, usage in item.model_usage.items():
             totals[model] = totals[model] + usage if model in totals else usage
     stats = log.EvalStats(started_at=began, completed_at=ended, model_usage=totals)
     written = log.EvalLog(status="success", eval=spec, results=results, stats=stats, samples=samples)

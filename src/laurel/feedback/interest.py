@@ -56,8 +56,8 @@ def boring(
                 is_boring[place] = interesting is not None and interesting < 0.5
         finally:  # also where it is stopped
             note.write([{ASKER: asker, **account.usage}])
-        about = {"about": "pairs of tasks", "instead": "the second counted as interesting"}
-        asked_about = {"model": kind.model_name, "states": len(items), "unread": unread, ASKER: asker, **about}
+        wording = {"about": "pairs of tasks", "instead": "the second counted as interesting"}
+        asked_about = {"model": kind.model_name, "states": len(items), "unread": unread, ASKER: asker, **wording}
         return is_boring, {**asked_about, **account.usage, ASKED: account.asked}
     is_boring = kind([task.goal or task.env_id for task in adapter.members])
     np.fill_diagonal(is_boring, val=False)
@@ -97,4 +97,4 @@ def _question(kind: ChatAnnotator, adapter: TasksAdapter) -> InterestingQuestion
 
 def _items(adapter: TasksAdapter) -> list[TaskPair]:
     words = [f"{task.env_id}: {task.description} {task.goal or ''}".strip() for task in adapter.members]
-    return [TaskPair(done, other) for done, other in permutations(words, 2)]
+    return [TaskPair(done, open_task) for done, open_task in permutations(words, 2)]

@@ -139,16 +139,16 @@ def by_gold(
         AnnotationError: no such gold label is for the task.
     """
     preferred = [label for label in gold.labels.values() if label.answer in ("first", "second")]
-    used = [one for one in preferred if not representative or one.chosen == "uniform"]
+    used = [label for label in preferred if not representative or label.chosen == "uniform"]
     if not used:
         uncertain = f", but {len(preferred)} for pairs that were chosen as uncertain" if preferred else ""
-        other = f", but {gold.others} for other tasks" if gold.others else ""
-        how = " --sample uniform" if preferred else ""
+        others = f", but {gold.others} for other tasks" if gold.others else ""
+        option = " --sample uniform" if preferred else ""
         raise AnnotationError(
-            f'{gold.path}: holds no preference for {gold.task.env} and the goal "{gold.task.goal}"{uncertain or other}'
-            f". Label some pairs with `laurel annotate review{how}`."
+            f'{gold.path}: holds no preference for {gold.task.env} and the goal "{gold.task.goal}"{uncertain or others}'
+            f". Label some pairs with `laurel annotate review{option}`."
         )
-    known = [KnownPair(Pair(one.first, one.second), float(one.answer == "first")) for one in used]
+    known = [KnownPair(Pair(label.first, label.second), float(label.answer == "first")) for label in used]
     return _subject(adapter, known, n, rng, gold.task.goal)
 
 
@@ -178,8 +178,8 @@ def drawing(seed: int, adapter: EnvAdapter) -> np.random.Generator:
 def _subject(adapter: EnvAdapter, known: list[KnownPair], n: int, rng: np.random.Generator, goal: str) -> Subject:
     """Draw up to n of the labels, which are for this goal in words."""
     drawn = tuple(known[i] for i in rng.permutation(len(known))[:n].tolist())
-    other = goal if goal != adapter.goal else None
-    return Subject(adapter, drawn, left_out=max(len(known) - n, 0), goal=other)
+    steered = goal if goal != adapter.goal else None
+    return Subject(adapter, drawn, left_out=max(len(known) - n, 0), goal=steered)
 
 
 def right(subject: Subject, p_shown_first: Iterable[tuple[float, float]]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class LanguageModelAnnotator:
             yield self._judgement(answers)
 
     def _judgement(self, asked: Sequence[Answer[float]]) -> Judgement:
-        answers = tuple([one for one in asked if one.verdict != UNASKED])
+        answers = tuple([answer for answer in asked if answer.verdict != UNASKED])
         sums, numbers, read = [0.0, 0.0], [0, 0], [0, 0]
         for answer in answers:
             read[answer.variant] += answer.verdict not in (UNREAD, FAILED)

@@ -94,20 +94,20 @@ def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
     judged = entry.judgements
     score = wilson_score(int(_right(judged, first_is_better).sum()), len(judged))
     answers = [answer for judgement in judged for answer in judgement.answers]
-    came = [one for one in answers if one.verdict != "failed"]
-    sides = [one for one in answers if one.verdict in ("first", "second")]
-    both = [judgement.swap_consistent for judgement in judged if judgement.swap_consistent is not None]
-    turned = len({one.variant for one in answers}) == 2  # otherwise position bias and preference are confounded
-    named_first = sum((one.verdict == "first") != bool(one.variant) for one in sides)
+    came = [answer for answer in answers if answer.verdict != "failed"]
+    sides = [answer for answer in answers if answer.verdict in ("first", "second")]
+    consistent = [judgement.swap_consistent for judgement in judged if judgement.swap_consistent is not None]
+    turned = len({answer.variant for answer in answers}) == 2  # otherwise position bias and preference are confounded
+    named_first = sum((answer.verdict == "first") != bool(answer.variant) for answer in sides)
     return {
         **_head(entry),
         "right": score.right,
         "pairs": score.of,
         "accuracy": score.fraction,
         "accuracy_ci95": [score.low, score.high],
-        "parse_rate": _share(sum(one.verdict != "unread" for one in came), len(came)),
+        "parse_rate": _share(sum(answer.verdict != "unread" for answer in came), len(came)),
         "first_named": _share(named_first, len(sides)) if turned else None,
-        "swap_consistency": _share(sum(both), len(both)),
+        "swap_consistency": _share(sum(consistent), len(consistent)),
         "ties": sum(judgement.status == "tie" for judgement in judged) / len(judged),
         "unlabelled": sum(judgement.p_first is None for judgement in judged) / len(judged),
         **_used(entry),

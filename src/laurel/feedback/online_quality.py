@@ -42,8 +42,8 @@ def packed(answers: Sequence[Answer[Any]]) -> str:
 
 def joined(answers: Iterable[str]) -> str:
     """Join results of `packed`."""
-    some = [one for text in answers if text for one in json.loads(text)]
-    return json.dumps(some) if some else ""
+    answers_of_all = [answer for text in answers if text for answer in json.loads(text)]
+    return json.dumps(answers_of_all) if answers_of_all else ""
 
 
 def measured(labels: Sequence[Mapping[str, Any]], adapter: EnvAdapter, seed: int) -> dict[str, Any]:
@@ -71,7 +71,9 @@ def measured(labels: Sequence[Mapping[str, Any]], adapter: EnvAdapter, seed: int
 
 def _verdicts(answers: Sequence[Sequence[tuple[int, str]]]) -> Verdicts:
     rows = [
-        (i, variant, _AS_OF_PAIRS.get(verdict, verdict)) for i, some in enumerate(answers) for variant, verdict in some
+        (i, variant, _AS_OF_PAIRS.get(verdict, verdict))
+        for i, pairs_of_label in enumerate(answers)
+        for variant, verdict in pairs_of_label
     ]
     return Verdicts(
         pair=np.array([i for i, _, _ in rows], dtype=np.int64),

@@ -68,10 +68,10 @@ def _draw_sparse(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Ge
         b = rng.choice(size, 2 * n_pairs, p=chances)
         a, b = np.minimum(a, b)[a != b], np.maximum(a, b)[a != b]
         merged = np.concatenate([keys, a * size + b])
-        _, where = np.unique(merged, return_index=True)
-        if len(where) - len(keys) < n_pairs / 20:
+        _, positions = np.unique(merged, return_index=True)
+        if len(positions) - len(keys) < n_pairs / 20:
             weights = np.sqrt(weights)
-        keys = merged[np.sort(where)]
+        keys = merged[np.sort(positions)]
     return keys[:n_pairs] // size, keys[:n_pairs] % size
 
 
@@ -103,9 +103,9 @@ class UnaskedPairs:
     def fresh(self, first: IntArray, second: IntArray) -> tuple[IntArray, IntArray]:
         """Return those of the pairs that were not asked about, each once, in the given order and orientation."""
         keys = self._keys(first, second)
-        _, once = np.unique(keys, return_index=True)
-        once.sort()
-        kept = once[(first != second)[once] & ~self._are_asked(keys[once])]
+        _, first_rows = np.unique(keys, return_index=True)
+        first_rows.sort()
+        kept = first_rows[(first != second)[first_rows] & ~self._are_asked(keys[first_rows])]
         return first[kept], second[kept]
 
     def listed(self) -> tuple[IntArray, IntArray]:

@@ -82,11 +82,11 @@ class VerdictReader:
         written = "|".join(map(re.escape, words))
         self._malformed = re.compile(rf"{key}[\"'”]? ?[:=] ?[\"'“]?({written})[\"'”]?,? ?\}}")
         """The end of an object that is not quite JSON: Python's quotes, a comma too many, quotation marks in a text."""
-        either = "|".join(f"(?P<{verdict}>{pattern})" for verdict, pattern in options.items())
+        alternatives = "|".join(f"(?P<{verdict}>{pattern})" for verdict, pattern in options.items())
         self._option = re.compile(
             rf"(?P<label>(?:(?:so|thus|therefore|hence|in conclusion),? )?(?:(?:the|my|your) )?"
             rf"(?:(?:(?:final|best|better|correct) )?(?:answer|verdict|choice|decision)|(?:best|better)[ _]{nouns})"
-            rf" ?(?:is\b|[:=])[:= ]*)?[(\[]{{0,2}}(?:{either}|(?P<{ABSTAIN}>abstain))[)\]]{{0,2}}"
+            rf" ?(?:is\b|[:=])[:= ]*)?[(\[]{{0,2}}(?:{alternatives}|(?P<{ABSTAIN}>abstain))[)\]]{{0,2}}"
         )
         self._named = re.compile(rf"\b(?:{named}|{key})\b")
 

@@ -76,16 +76,16 @@ class _Mode:
 def _climb(evaluate: Callable[[int, int], _Mode], start: tuple[int, int]) -> tuple[_Mode, tuple[int, int]]:
     """Choose scale and lapse by hill climbing on the evidence from `start`."""
     evaluated = {start: evaluate(*start)}
-    here = start
+    cell = start
     while True:
         for scale, lapse in ((1, 0), (-1, 0), (0, 1), (0, -1)):
-            near = here[0] + scale, here[1] + lapse
+            near = cell[0] + scale, cell[1] + lapse
             if 0 <= near[0] < len(SCALES) and 0 <= near[1] < len(LAPSES) and near not in evaluated:
                 evaluated[near] = evaluate(*near)
         best = max(evaluated, key=lambda choice: evaluated[choice].evidence)
-        if best == here:
-            return evaluated[here], here
-        here = best
+        if best == cell:
+            return evaluated[cell], cell
+        cell = best
 
 
 def _mode(
@@ -95,22 +95,22 @@ def _mode(
     labels: int,
 ) -> tuple[DoubleArray, float]:
     """Maximise by damped Newton steps; return the mode and the objective there."""
-    here, value = start, objective(start)
+    mode, value = start, objective(start)
     enough = CONVERGED * max(1.0, labels / 1000)
     for _ in range(NEWTON):
-        change, size = step(here), 1.0
+        change, size = step(mode), 1.0
         for _ in range(HALVINGS):
-            there = here + size * change
-            reached = objective(there)
+            candidate = mode + size * change
+            reached = objective(candidate)
             if reached >= value:
                 break
             size /= 2
         else:
-            return here, value
-        here, gain, value = there, reached - value, reached
+            return mode, value
+        mode, gain, value = candidate, reached - value, reached
         if gain < enough:
             break
-    return here, value
+    return mode, value
 
 
 class EmbeddingPosterior:
@@ -143,8 +143,10 @@ class EmbeddingPosterior:
         """Fit to these labels only; the search for a scale begins at that of the last fit. Without labels, keep it."""
         if not len(labels) or not self.features.shape[1]:
             return
-        between = self.features[labels.first] - self.features[labels.second]
-        mode, self._choice = _climb(lambda scale, lapse: self._at(between, labels.p_first, scale, lapse), self._choice)
+        differences = self.features[labels.first] - self.features[labels.second]
+        mode, self._choice = _climb(
+            lambda scale, lapse: self._at(differences, labels.p_first, scale, lapse), self._choice
+        )
         self._weights = mode.parameters
         self.covariance = cho_solve(cho_factor(mode.curvature), np.eye(len(mode.parameters)))
         self.likelihood = Likelihood(LAPSES[self._choice[1]])
@@ -154,22 +156,22 @@ class EmbeddingPosterior:
         utilities = []
         for _ in range(count):
             drawn = labels[rng.integers(0, len(labels), len(labels))]
-            between = self.features[drawn.first] - self.features[drawn.second]
-            utilities.append(self.features @ self._at(between, drawn.p_first, *self._choice).parameters)
+            differences = self.features[drawn.first] - self.features[drawn.second]
+            utilities.append(self.features @ self._at(differences, drawn.p_first, *self._choice).parameters)
         return np.stack(utilities)
 
-    def _at(self, between: DoubleArray, p_first: DoubleArray, scale: int, lapse: int) -> _Mode:
+    def _at(self, differences: DoubleArray, p_first: DoubleArray, scale: int, lapse: int) -> _Mode:
         likelihood, prior = Likelihood(LAPSES[lapse]), SCALES[scale] ** -2
 
         def objective(w: DoubleArray) -> float:
-            return likelihood.log(between @ w, p_first) - prior / 2 * float(w @ w)
+            return likelihood.log(differences @ w, p_first) - prior / 2 * float(w @ w)
 
         def curvature(w: DoubleArray) -> DoubleArray:
-            matrix: DoubleArray = (between * likelihood.precision(between @ w)[:, None]).T @ between
+            matrix: DoubleArray = (differences * likelihood.precision(differences @ w)[:, None]).T @ differences
             return matrix + prior * np.eye(len(w))
 
         def step(w: DoubleArray) -> DoubleArray:
-            gradient = between.T @ likelihood.slope(between @ w, p_first) - prior * w
+            gradient = differences.T @ likelihood.slope(differences @ w, p_first) - prior * w
             change: DoubleArray = cho_solve(cho_factor(curvature(w)), gradient)
             return change
 
@@ -180,9 +182,9 @@ class EmbeddingPosterior:
 
     def differences(self, first: IntArray, second: IntArray) -> tuple[DoubleArray, DoubleArray]:
         """Return mean and variance (C,) of differences of utilities."""
-        between = self.features[first] - self.features[second]
-        variance = ((between @ self.covariance) * between).sum(axis=1)
-        return between @ self._weights, variance.clip(1e-12)
+        differences = self.features[first] - self.features[second]
+        variance = ((differences @ self.covariance) * differences).sum(axis=1)
+        return differences @ self._weights, variance.clip(1e-12)
 
     def draw(self, rng: np.random.Generator) -> DoubleArray:
         """Return utilities (N,) drawn from the posterior."""

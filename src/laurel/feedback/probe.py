@@ -93,11 +93,13 @@ class Findings:
     def table(self) -> str:
         """Return a line or two for each question, and the score."""
         lines = []
-        for number, one in enumerate(self.answers, 1):
-            mark = "right" if one.right else "WRONG"
-            answer = one.given[0] if one.given[0] == one.given[1] else f"{one.given[0]}, exchanged {one.given[1]}"
-            lines.append(f"{number:>3}  {mark}  expected {one.expected}, given {answer}")
-            for side, text in (("first ", one.question.first), ("second", one.question.second)):
+        for number, entry in enumerate(self.answers, 1):
+            mark = "right" if entry.right else "WRONG"
+            answer = (
+                entry.given[0] if entry.given[0] == entry.given[1] else f"{entry.given[0]}, exchanged {entry.given[1]}"
+            )
+            lines.append(f"{number:>3}  {mark}  expected {entry.expected}, given {answer}")
+            for side, text in (("first ", entry.question.first), ("second", entry.question.second)):
                 lines += textwrap.wrap(text, WIDTH, initial_indent=f"       {side}  ", subsequent_indent=" " * 15)
         return "\n".join([*lines, "", f"score  {self.score}"])
 

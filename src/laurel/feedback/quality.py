@@ -48,7 +48,7 @@ def measure(
         several annotators voted, `by`: the same for each of them.
     """
     overall = _measured(pairs, preferences, verdicts, references, seed)
-    several = [
+    by_annotator = [
         {
             "annotator": name,
             **_measured(
@@ -57,7 +57,7 @@ def measure(
         }
         for name, member in members.items()
     ]
-    return {**overall, "by": several} if several else overall
+    return {**overall, "by": by_annotator} if by_annotator else overall
 
 
 def _measured(
@@ -65,13 +65,13 @@ def _measured(
 ) -> dict[str, Any]:
     n = len(preferences)
     ties, abstained = (preferences.status == "tie"), (preferences.status == "abstain")
-    both = preferences.swap_consistent >= 0
+    in_both = preferences.swap_consistent >= 0
     return _applying(
         {
             "tie_rate": rate(int(ties.sum()), n),
             "abstain_rate": rate(int(abstained.sum()), n) if verdicts or abstained.any() else None,
             **(_answers(verdicts) if verdicts else {}),
-            "swap_consistency": rate(int((preferences.swap_consistent == 1).sum()), int(both.sum())),
+            "swap_consistency": rate(int((preferences.swap_consistent == 1).sum()), int(in_both.sum())),
             "intransitivity": intransitivity(pairs.first, pairs.second, preferences.p_first, seed),
             **{name: compare(preferences.p_first, known) for name, known in references.items()},
         }

@@ -72,8 +72,8 @@ class Question(ABC, Generic[Item, Value]):
 
     def content(self, item: Item, variant: int) -> str:
         """Return the content of this item and variant, which identifies it in the key of its answer."""
-        *before, last = _texts(item)
-        return "".join(f"{len(text)}:{text}" for text in before) + last
+        *firsts, last = _texts(item)
+        return "".join(f"{len(text)}:{text}" for text in firsts) + last
 
     @classmethod
     @abstractmethod

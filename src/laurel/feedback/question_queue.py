@@ -125,8 +125,8 @@ class QuestionQueue:
         )
         rows = self._db.execute(query, (json.dumps(list(numbers)),)) if numbers else ()
         return {
-            number: Verdict(status, p, None if same is None else bool(same), answers)
-            for number, status, p, same, answers in rows
+            number: Verdict(status, p, None if consistent is None else bool(consistent), answers)
+            for number, status, p, consistent, answers in rows
         }
 
     def open(self, topic: str, limit: int) -> list[OpenQuestion]:

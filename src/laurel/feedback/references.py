@@ -68,8 +68,8 @@ def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Selec
     values = np.array(list(known.values()) or [np.nan])
     order = keys.argsort()
     asked = pairs.first * size + pairs.second
-    at = np.minimum(np.searchsorted(keys[order], asked), len(keys) - 1)
-    sides: DoubleArray = np.where(keys[order][at] == asked, values[order][at], np.nan)
+    position = np.minimum(np.searchsorted(keys[order], asked), len(keys) - 1)
+    sides: DoubleArray = np.where(keys[order][position] == asked, values[order][position], np.nan)
     return sides
 
 

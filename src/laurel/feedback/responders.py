@@ -88,7 +88,7 @@ class PairResponder(Responder):
         pairs = [Pair(*item) for item in items]
         self._annotator.prepare(pairs)
         for judgement in annotated(self._annotator, pairs, ignore):
-            answers = judgement.answers or [one for _, member in judgement.members for one in member.answers]
+            answers = judgement.answers or [answer for _, member in judgement.members for answer in member.answers]
             status = judgement.status
             if status == "incomplete" and answers and all(answer.verdict != FAILED for answer in answers):
                 status = "parse_failed"  # asked again, it would get the same answers
@@ -109,7 +109,7 @@ class CaptionResponder(Responder):
         prompt: str | None,
         goal: str | None,
     ) -> None:
-        self._voters = [_voter(one, adapter, seed, budget, prompt, goal) for one in annotate.voters]
+        self._voters = [_voter(voter, adapter, seed, budget, prompt, goal) for voter in annotate.voters]
         self._weights, self._tie_band = annotate.weights, annotate.tie_band
         self.name = ", ".join(voter.name for voter in self._voters)
         self.simulated = any(voter.simulated for voter in self._voters)
@@ -128,8 +128,8 @@ class CaptionResponder(Responder):
 
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         # one voter after the other: an error of one, or Ctrl-C, would drop pending answers of the others
-        every = [list(voter.answers(items)) for voter in self._voters]
-        for votes in zip(*every, strict=True):
+        all_votes = [list(voter.answers(items)) for voter in self._voters]
+        for votes in zip(*all_votes, strict=True):
             status, p = voted(self._weights, [(vote.status, vote.p) for vote in votes], self._tie_band)
             if status == "incomplete" and all(vote.status != "api_failed" for vote in votes):
                 status = "parse_failed"  # asked again, it would get the same answers

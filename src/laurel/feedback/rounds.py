@@ -115,14 +115,14 @@ class Rounds:
         notes = [_HARDER.format(self._params.sampler)] if self._params.adaptive else []
         if self._stopping is None or (self._judged < self.at_most and not self._converged):  # interrupted by the caller
             return notes
-        why = (
+        reason = (
             f"annotate.stop.rule ({self._params.stop.rule}) was met"
             if self._converged
             else "annotate.n_pairs was reached"
             if self._judged >= self._params.n_pairs
             else "no pairs were left"
         )
-        ended = f"Annotation ended after {self._judged:,} of at most {self.at_most:,} pairs, as {why}"
+        ended = f"Annotation ended after {self._judged:,} of at most {self.at_most:,} pairs, as {reason}"
         return [*notes, f"{ended}; {self._stopping.state}."]
 
 

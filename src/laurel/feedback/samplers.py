@@ -36,9 +36,9 @@ class DrawnSampler:
         """Return the next n pairs of the draw, fewer at its end; pairs that another sampler proposed are left out."""
         first = second = np.zeros(0, dtype=np.int64)
         while len(first) < n and self._next < len(self._first):
-            here = slice(self._next, self._next + n - len(first))
-            self._next = here.stop
-            new = self._unasked.fresh(self._first[here], self._second[here])
+            part = slice(self._next, self._next + n - len(first))
+            self._next = part.stop
+            new = self._unasked.fresh(self._first[part], self._second[part])
             self._unasked.ask(*new)
             first, second = np.concatenate([first, new[0]]), np.concatenate([second, new[1]])
         return first, second

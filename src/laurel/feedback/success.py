@@ -55,12 +55,12 @@ def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed
     rng = np.random.default_rng(seed)
     progress = [text for text in failures if (adapter.oracle(text) or 0.0) > 0]
     rest = [text for text in failures if (adapter.oracle(text) or 0.0) <= 0]
-    few = min(len(progress), max(n // 2, n - len(rest)))
-    chosen = _drawn(progress, few, rng) + _drawn(rest, n - few, rng)
-    each = islice(cycle(_drawn(successes, len(successes), rng)), len(chosen))
+    n_progress = min(len(progress), max(n // 2, n - len(rest)))
+    chosen = _drawn(progress, n_progress, rng) + _drawn(rest, n - n_progress, rng)
+    shown_successes = islice(cycle(_drawn(successes, len(successes), rng)), len(chosen))
     return [
-        SuccessQuestion(success, other, success_first=number % 2 == 0)
-        for number, (success, other) in enumerate(zip(each, _drawn(chosen, n, rng), strict=True))
+        SuccessQuestion(success, failure, success_first=number % 2 == 0)
+        for number, (success, failure) in enumerate(zip(shown_successes, _drawn(chosen, n, rng), strict=True))
     ]
 
 

@@ -112,8 +112,8 @@ def _check_nodes(source: str, tree: nodes.Template) -> None:
         if isinstance(node, nodes.Filter) and node.name not in _FILTERS:
             raise PromptError(f"{line}: the filter {node.name} is not allowed. Filters: {', '.join(_FILTERS)}.")
         if not isinstance(node, _NODES):
-            what = _NAMES.get(type(node), f"the expression {type(node).__name__}")
-            raise PromptError(f"{line}: {what} is not allowed, only blocks, slots, conditions and filters are.")
+            construct = _NAMES.get(type(node), f"the expression {type(node).__name__}")
+            raise PromptError(f"{line}: {construct} is not allowed, only blocks, slots, conditions and filters are.")
 
 
 _HEADER = {"description": str, "answer": str, "names_action": bool}

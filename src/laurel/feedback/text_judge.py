@@ -36,9 +36,9 @@ class TextJudge(ABC):
         super().__init_subclass__(**options)
         if is_ours(cls):
             return
-        for name, (kinds, what) in ANSWERS.items():
+        for name, (kinds, required) in ANSWERS.items():
             if name in vars(cls):
-                setattr(cls, name, _checked(name, vars(cls)[name], kinds, what))
+                setattr(cls, name, _checked(name, vars(cls)[name], kinds, required))
 
     @property
     def provenance(self) -> str:
@@ -66,7 +66,7 @@ class TextJudge(ABC):
         return self.utility(texts) > 0
 
 
-def _checked(name: str, method: Callable[..., Any], kinds: str, what: str) -> Callable[..., Array]:
+def _checked(name: str, method: Callable[..., Any], kinds: str, required: str) -> Callable[..., Array]:
     """Wrap a method of another package's judge, to refuse results that are not one valid answer per text."""
 
     @wraps(method)
@@ -81,7 +81,7 @@ def _checked(name: str, method: Callable[..., Any], kinds: str, what: str) -> Ca
         described = "NaN or infinity" if right else f"an array of shape {returned.shape} and type {returned.dtype}"
         raise AnnotationError(
             f"The judge {type(self).__module__}.{type(self).__qualname__}: its {name} returned {described} for "
-            f"{len(texts):,} texts, but {what} of shape {shape} is required. Fix it."
+            f"{len(texts):,} texts, but {required} of shape {shape} is required. Fix it."
         )
 
     return checked

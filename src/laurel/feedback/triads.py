@@ -76,8 +76,8 @@ def _sides(first: IntArray, second: IntArray, p_first: DoubleArray) -> tuple[Int
     pairs, place = np.unique(low * size + high, return_inverse=True)
     lean = np.bincount(place, weights=p_low - 0.5, minlength=len(pairs))
     low, high = pairs // size, pairs % size
-    apart = (np.abs(lean) > 1e-12) & (low != high)
-    low, high, wins = low[apart], high[apart], lean[apart] > 0
+    decided = (np.abs(lean) > 1e-12) & (low != high)
+    low, high, wins = low[decided], high[decided], lean[decided] > 0
     return np.where(wins, low, high), np.where(wins, high, low)
 
 
@@ -102,8 +102,8 @@ def _all(better: IntArray, worse: IntArray, degree: IntArray) -> tuple[IntArray,
     return circular, triads
 
 
-def _closed(one: csr_array, two: csr_array, three: csr_array) -> IntArray:
-    closed: IntArray = np.asarray((one @ two).multiply(three).sum(axis=1)).ravel()
+def _closed(first: csr_array, second: csr_array, third: csr_array) -> IntArray:
+    closed: IntArray = np.asarray((first @ second).multiply(third).sum(axis=1)).ravel()
     return closed
 
 
@@ -122,10 +122,10 @@ def _drawn(better: IntArray, worse: IntArray, degree: IntArray, rng: np.random.G
     wins = np.sort(better * size + worse)
     chances = (degree * (degree - 1)).astype(np.float64)
     middle = rng.choice(size, DRAWN, p=chances / chances.sum())
-    one = rng.integers(0, degree[middle])
-    other = rng.integers(0, degree[middle] - 1)
-    other += other >= one
-    a, c = target[begins[middle] + one], target[begins[middle] + other]
+    i = rng.integers(0, degree[middle])
+    j = rng.integers(0, degree[middle] - 1)
+    j += j >= i
+    a, c = target[begins[middle] + i], target[begins[middle] + j]
     closed = _member(keys, a * size + c)
     a, b, c = a[closed], middle[closed], c[closed]
     triples = np.unique(np.sort(np.stack([a, b, c]), axis=0), axis=1)  # each once
@@ -137,6 +137,6 @@ def _drawn(better: IntArray, worse: IntArray, degree: IntArray, rng: np.random.G
 
 
 def _member(ordered: IntArray, wanted: IntArray) -> BoolArray:
-    at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-    is_member: BoolArray = ordered[at] == wanted
+    position = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+    is_member: BoolArray = ordered[position] == wanted
     return is_member

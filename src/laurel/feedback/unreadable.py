@@ -52,8 +52,8 @@ class Readable:
     FIRST = 24
     """Number of questions without a readable answer, including follow-ups, after which asking stops."""
 
-    def __init__(self, who: str, max_tokens: int, *, fixed: bool = False, gives_up: bool = True) -> None:
-        self._who = who
+    def __init__(self, name: str, max_tokens: int, *, fixed: bool = False, gives_up: bool = True) -> None:
+        self._who = name
         self._max_tokens = max_tokens
         self._fixed = fixed
         self._gives_up = gives_up
@@ -98,7 +98,7 @@ class Readable:
         return {**({} if self._read[False] else self._unread[False]), **self._unread[True]}
 
     def _sentence(self, reasons: list[str]) -> str:
-        why = "; ".join(f"{reason}, {times(number)}" for reason, number in Counter(reasons).most_common(3))
+        summary = "; ".join(f"{reason}, {times(number)}" for reason, number in Counter(reasons).most_common(3))
         example = f" The first begins with {self._example!a}." if self._example else ""
         if self._fixed and any("cut off" in reason for reason in reasons):
             fix = (
@@ -113,7 +113,7 @@ class Readable:
             fix += "try another model or prompt, and look at the answers with `laurel export responses`"
         return (
             f"{self._who}: none of the first {len(reasons)} questions got an answer that can be read, follow-up "
-            f"included, so no more are asked. Reasons: {why}.{example} To fix it, {fix}. "
+            f"included, so no more are asked. Reasons: {summary}.{example} To fix it, {fix}. "
             "The answers are kept; with annotate.max_failure_rate: 1 the run continues nevertheless."
         )
 
@@ -129,7 +129,9 @@ def unreadable(keys: Iterable[tuple[str, str]], store: ResponseStore) -> list[Mi
 
 def _reasons(keys: Iterable[tuple[str, str]], store: ResponseStore) -> Iterator[Missing]:
     stream = iter(keys)
-    while some := list(islice(stream, AT_ONCE)):
-        ended = {key: why_unreadable(text, how) for key, text, how in store.ended(list({key for _, key in some}))}
-        counts = Counter((annotator, ended[key]) for annotator, key in some if key in ended)
+    while batch := list(islice(stream, AT_ONCE)):
+        ended = {
+            key: why_unreadable(text, ended_by) for key, text, ended_by in store.ended(list({key for _, key in batch}))
+        }
+        counts = Counter((annotator, ended[key]) for annotator, key in batch if key in ended)
         yield from (Missing(annotator, UNREAD, reason, count) for (annotator, reason), count in counts.items())

@@ -92,8 +92,8 @@ class LoadedAgent:
         leaf = self._adapter.packed.leaves[0]
         declared = leaf.space.shape or ()
         numbers = np.asarray(observation)
-        alone = len(self._adapter.packed.leaves) == 1 and not isinstance(observation, Mapping)
-        if alone and isinstance(leaf.space, Discrete) and np.issubdtype(numbers.dtype, np.number):
+        is_single = len(self._adapter.packed.leaves) == 1 and not isinstance(observation, Mapping)
+        if is_single and isinstance(leaf.space, Discrete) and np.issubdtype(numbers.dtype, np.number):
             self._check_numbers(leaf.space, numbers)
         try:
             shape = np.shape(leaf.get(observation))

@@ -92,14 +92,14 @@ class Payer:
         self._nothing = np.zeros((n_envs, self.adapter.observation_size), self.adapter.observation_dtype)
 
     def watched(
-        self, env: Any, below: str, watch: Callable[[Any, EnvAdapter], _Layer], advice: str
+        self, env: Any, inner: str, watch: Callable[[Any, EnvAdapter], _Layer], advice: str
     ) -> tuple[Any, _Layer]:
         """Wrap the innermost layer whose observations and actions captions are made from.
 
         Layers inside the registered environment may have the same spaces, but not the same observations.
 
         Args:
-            below: attribute that holds the inner layer.
+            inner: attribute that holds the inner layer.
             advice: what to do where no layer fits.
 
         Returns:
@@ -108,7 +108,7 @@ class Payer:
         Raises:
             EnvError: no layer fits.
         """
-        layers, wanted = list(_chain(env, below)), (_numbers(self._shown), _numbers(self._acted))
+        layers, wanted = list(_chain(env, inner)), (_numbers(self._shown), _numbers(self._acted))
         single = "single_" if isinstance(env, gym.vector.VectorEnv) else ""
         shown = [
             tuple(_numbers(getattr(layer, f"{single}{kind}_space")) for kind in ("observation", "action"))
@@ -126,7 +126,7 @@ class Payer:
         watching = watch(layers[place], self.adapter)
         if place == 0:
             return watching, watching
-        setattr(layers[place - 1], below, watching)
+        setattr(layers[place - 1], inner, watching)
         return env, watching
 
     def pay(
@@ -144,21 +144,21 @@ class Payer:
         total = self._calculator.mixed(np.asarray(extrinsic, np.float32), shaped)
         return StepRewards(total, [self._caption(ids) for ids in pay.captions.T], raw, shaped)
 
-    def abandon(self, which: BoolArray) -> None:
+    def abandon(self, mask: BoolArray) -> None:
         """Drop the episodes (N,) that a reset cut off before their end."""
-        if which.any():
-            n = len(which)
+        if mask.any():
+            n = len(mask)
             no, zero = np.zeros(n, np.bool_), np.zeros(n, np.float32)
-            self._calculator.abandon(Transitions(self._nothing, zero, zero, self._nothing, no, no), which)
+            self._calculator.abandon(Transitions(self._nothing, zero, zero, self._nothing, no, no), mask)
 
     def _caption(self, ids: Any) -> str:
-        return " ".join(self._captioner.texts[one] for one in ids if one != NO_CAPTION)
+        return " ".join(self._captioner.texts[caption] for caption in ids if caption != NO_CAPTION)
 
 
-def _chain(env: Any, below: str) -> Iterator[Any]:
-    """Yield an environment and those it wraps, outermost first; `below` is the attribute of the inner one."""
+def _chain(env: Any, inner: str) -> Iterator[Any]:
+    """Yield an environment and those it wraps, outermost first; `inner` is the attribute of the inner one."""
     yield env
-    while (env := getattr(env, below, None)) is not None:
+    while (env := getattr(env, inner, None)) is not None:
         yield env
 
 
@@ -167,11 +167,11 @@ def _depth(env: gym.Env[Any, Any]) -> int:
     return sum(not isinstance(layer, _ADDED) for layer in _chain(env, "env"))
 
 
-def check_wrappable(env: Any, below: str, wrapper: type, kind: type) -> None:
+def check_wrappable(env: Any, inner: str, wrapper: type, kind: type) -> None:
     """Refuse an environment that is not of the wrapper's kind, or already pays a learned reward.
 
     Args:
-        below: the attribute of the environment inside a wrapper.
+        inner: the attribute of the environment inside a wrapper.
 
     Raises:
         EnvError: it is one of these.
@@ -181,7 +181,7 @@ def check_wrappable(env: Any, below: str, wrapper: type, kind: type) -> None:
             f"{wrapper.__name__} cannot wrap {in_short(env)}. RewardWrapper takes a gymnasium.Env, RewardVectorWrapper "
             "a gymnasium.vector.VectorEnv, and RewardVecEnv a VecEnv of Stable-Baselines3."
         )
-    if any(isinstance(layer, wrapper) for layer in _chain(env, below)):
+    if any(isinstance(layer, wrapper) for layer in _chain(env, inner)):
         raise EnvError(
             f"The environment is in a {wrapper.__name__} already. Wrap it once; a weighted sum of rewards is an arm of "
             "params.yaml."

@@ -11,14 +11,14 @@ from laurel.errors import DataError, ParamsError
 MLFLOW, HUB = ("models:/", "runs:/"), "hf://"
 
 
-def path_of(given: Any, what: str) -> str:
+def path_of(given: Any, name: str) -> str:
     """Return a path that a caller gave.
 
     Raises:
         ParamsError: it is none, such as None or what has been loaded already.
     """
     if not isinstance(given, str | os.PathLike):
-        raise ParamsError(f"laurel: {what} is {type(given).__name__} {given!r:.60}, but must be a path.")
+        raise ParamsError(f"laurel: {name} is {type(given).__name__} {given!r:.60}, but must be a path.")
     return os.fspath(given)
 
 
@@ -74,6 +74,6 @@ def _from_hub(uri: str) -> Path:
             f"{owner}/{name}", revision=revision or None, allow_patterns=f"{folder}/*" if folder else None
         )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise DataError(f"{uri}: cannot be downloaded: {why}.") from None
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DataError(f"{uri}: cannot be downloaded: {reason}.") from None
     return Path(place) / folder

@@ -86,17 +86,17 @@ def _preferences(place: Path) -> pd.DataFrame:
 def _captions_of(place: Path) -> Path:
     """Return the captions that labels were made from, beside them or, as for `judges/NAME/set-1`, further up."""
     made_from = read_manifest(place)["inputs"]["captions"]
-    beside = [folder / "captions" for folder in place.resolve().parents[:FURTHER_UP]]
-    for captions in beside:
+    places = [folder / "captions" for folder in place.resolve().parents[:FURTHER_UP]]
+    for captions in places:
         if captions.is_dir() and read_manifest(captions)["digest"] == made_from:
             return captions
-    there = next((captions for captions in beside if captions.is_dir()), None)
-    if there is None:
+    found = next((captions for captions in places if captions.is_dir()), None)
+    if found is None:
         raise DataError(
-            f"{beside[0]}: no such directory. The texts of the pairs in {place} are in the captions beside it. Restore "
+            f"{places[0]}: no such directory. The texts of the pairs in {place} are in the captions beside it. Restore "
             "that folder, or put a link to the captions there."
         )
-    raise DataError(f"{there}: is not what {place} was made from. Restore the original captions.")
+    raise DataError(f"{found}: is not what {place} was made from. Restore the original captions.")
 
 
 def _rewards(place: Path) -> pd.DataFrame:

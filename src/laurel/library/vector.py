@@ -74,14 +74,14 @@ class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         paid = self._payer.pay(transitions, valid[None], terminated[None], truncated[None], extrinsic)
         self._ended = terminated | truncated
         self._running = valid & ~self._ended
-        about = {
+        facts = {
             "caption": np.array(paid.caption, dtype=object),
             "extrinsic": np.array(extrinsic, np.float64),
             "raw": paid.raw,
             "shaped": paid.shaped,
         }
         total = np.where(valid, paid.total, 0).astype(np.float64)
-        return observation, total, ends, cuts, {**info, INFO: about, f"_{INFO}": valid}
+        return observation, total, ends, cuts, {**info, INFO: facts, f"_{INFO}": valid}
 
 
 def _spec_of(env: VectorEnv[Any, Any, Any]) -> EnvSpec | None:
@@ -91,11 +91,11 @@ def _spec_of(env: VectorEnv[Any, Any, Any]) -> EnvSpec | None:
         return env.spec
     if isinstance(vector_env, SyncVectorEnv):
         return vector_env.envs[0].spec
-    one = vector_env.env_fns[0]()  # those in other processes cannot send every spec
+    single = vector_env.env_fns[0]()  # those in other processes cannot send every spec
     try:
-        return one.spec
+        return single.spec
     finally:
-        one.close()
+        single.close()
 
 
 class _VectorWatch(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -138,8 +138,8 @@ def _merged(info: Mapping[str, Any], final: Mapping[str, Any], ended: BoolArray)
     """Return the info of the steps themselves, which is under `final` where an episode ended (N,)."""
     merged = {name: value for name, value in info.items() if name not in final}
     for name in [name for name in final if name[0] != "_"]:
-        other = info.get(name, final[name])
-        merged[name] = [final[name][i] if ended[i] else other[i] for i in range(len(ended))]
+        values = info.get(name, final[name])
+        merged[name] = [final[name][i] if ended[i] else values[i] for i in range(len(ended))]
         mask = info.get(f"_{name}", np.zeros(len(ended), np.bool_))
         merged[f"_{name}"] = np.where(ended, final.get(f"_{name}", False), mask)
     return merged

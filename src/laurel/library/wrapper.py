@@ -70,13 +70,13 @@ class RewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
         steps.terminated[-1:], steps.truncated[-1:] = terminated, truncated
         paid = self._payer.pay(steps, valid, end, stop, [extrinsic])
         self._running = not (terminated or truncated)
-        about = {
+        facts = {
             "caption": paid.caption[0],
             "extrinsic": float(extrinsic),
             "raw": float(paid.raw[0]),
             "shaped": float(paid.shaped[0]),
         }
-        return observation, float(paid.total[0]), ends, cut, {**info, INFO: about}
+        return observation, float(paid.total[0]), ends, cut, {**info, INFO: facts}
 
 
 class _Watch(gym.Wrapper[Any, Any, Any, Any]):

@@ -96,10 +96,10 @@ def gigabytes_of(size: Size, settings: LanguageActorParams | GLAMParams) -> floa
         answers = settings.proposals if settings.loss == "infonce" else 1 if grouped else 2
         processes = settings.processes
         copies += (settings.loss in REFERENCED) + (grouped and bool(settings.beta))  # a reference beside the sampler
-    own = 4 if settings.rank else wide  # LoRA weights are always float32
-    kept = size.weights * wide + size.trained * (own * copies + own + 2 * own)
+    trained_wide = 4 if settings.rank else wide  # LoRA weights are always float32
+    kept = size.weights * wide + size.trained * (trained_wide * copies + trained_wide + 2 * trained_wide)
     if processes > 1:
-        kept += size.weights * wide + size.trained * own
+        kept += size.weights * wide + size.trained * trained_wide
     tokens = (PROMPT + ANSWER) * settings.batch_size / processes * answers
     passed = tokens * (size.layers * size.width * ACTIVATIONS * wide / 2 + size.vocabulary * 8)
     return (kept + passed) / 1e9
@@ -128,23 +128,23 @@ def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int)
         return f"{name}: the size of {settings.model} is unknown here ({first_line(error)})"
     memory = gigabytes_of(size, settings)
     processes = settings.processes if isinstance(settings, LanguageActorParams) else 1
-    where = f" on the first of {processes} GPUs" if processes > 1 else ""
-    how = f"LoRA of rank {settings.rank}" if settings.rank else "all of them"
-    what = (
+    device = f" on the first of {processes} GPUs" if processes > 1 else ""
+    extent = f"LoRA of rank {settings.rank}" if settings.rank else "all of them"
+    head = (
         f"{name}: {settings.model} has {size.weights / 1e9:.2f} billion weights, of which {size.trained / 1e6:,.0f} "
-        f"million are trained ({how}), in {settings.dtype}: about {memory:,.0f} GB of memory{where}"
+        f"million are trained ({extent}), in {settings.dtype}: about {memory:,.0f} GB of memory{device}"
     )
     fitting = [kind for kind, gpu in GPUS.items() if memory < 0.9 * gpu.memory]
     if not fitting:
-        return f"{what} (more than a GPU has: lower batch_size)"
+        return f"{head} (more than a GPU has: lower batch_size)"
     needed = operations_of(size, settings, steps)
-    alone = " on one" if processes > 1 else ""
+    note = " on one" if processes > 1 else ""
     hours = "; ".join(
         f"{kind} {max(needed / GPUS[kind].rate(settings.dtype) / 3600, 0.1):,.1f} at "
         f"{GPUS[kind].rate(settings.dtype) / 1e12:,.0f} TFLOP/s"
         for kind in fitting
     )
     return (
-        f"{what} (a GPU such as {fitting[0]}) and about these hours per agent{alone}: {hours}. Assumed are {SHARE:.0%} "
+        f"{head} (a GPU such as {fitting[0]}) and about these hours per agent{note}: {hours}. Assumed are {SHARE:.0%} "
         f"of a GPU's peak, {PROMPT} tokens of a prompt and {ANSWER} of an answer"
     )

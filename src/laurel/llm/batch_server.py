@@ -82,12 +82,12 @@ class BatchServer:
         Raises:
             RefusedError: the server has no Batch API, or does not take the batch.
         """
-        once = self._client.with_options(max_retries=0)
+        client = self._client.with_options(max_retries=0)
         for attempt in range(self._params.retries + 1):
             try:
                 with self._explained("batches", first=True):
                     metadata = {TOKEN: entry.token}
-                    return once.batches.create(
+                    return client.batches.create(
                         completion_window="24h", endpoint=PATH, input_file_id=file, metadata=metadata
                     ).id
             except UnreachableError:
@@ -169,7 +169,7 @@ class BatchServer:
         )
 
     @contextmanager
-    def _explained(self, what: str, first: bool = False) -> Iterator[None]:
+    def _explained(self, request: str, first: bool = False) -> Iterator[None]:
         """Convert the package's errors to a sentence.
 
         Args:
@@ -190,10 +190,10 @@ class BatchServer:
             if (fatal := self.fatal(refusal)) is not None:
                 raise fatal from None
             kind = UnreachableError if refusal.status in retries.AGAIN or refusal.status >= 500 else RefusedError
-            raise kind(f"{self.endpoint} refuses {what} ({says}). {KEPT}") from None
+            raise kind(f"{self.endpoint} refuses {request} ({says}). {KEPT}") from None
         except (openai.APIConnectionError, *retries.NETWORK_ERRORS) as error:
             reason = retries.one_line(error.__cause__ or error, self.secrets)
-            raise UnreachableError(f"{self.endpoint} cannot be reached for {what} ({reason}). {KEPT}") from None
+            raise UnreachableError(f"{self.endpoint} cannot be reached for {request} ({reason}). {KEPT}") from None
 
 
 KEPT = "The server continues with what was sent: run the same command again to fetch it."

@@ -65,8 +65,8 @@ class Budget:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what was spent where processes share a file, since another one notes only its own there."""
-        alone = {"spent": Spending(), "on_its_way": Spending(), "uncounted": 0} if self._ledger else {}
-        return {**vars(self), **alone}
+        zeroed = {"spent": Spending(), "on_its_way": Spending(), "uncounted": 0} if self._ledger else {}
+        return {**vars(self), **zeroed}
 
     def begin(self) -> None:
         """Start the clock, unless it is running."""
@@ -83,9 +83,9 @@ class Budget:
         """Return the limit that was reached and what was spent, as a sentence."""
         spent = self.spent + self._others()[0]
         cost = f", {in_full(spent.cost)}" if spent.cost else ""
-        most = f" ({self.uncounted:,} came without a token count, and count as their maximum)" if self.uncounted else ""
+        note = f" ({self.uncounted:,} came without a token count, and count as their maximum)" if self.uncounted else ""
         return (
-            f"The budget of {self.reached} is spent: {spent.calls:,.0f} calls{most}, {spent.tokens:,.0f} tokens{cost}."
+            f"The budget of {self.reached} is spent: {spent.calls:,.0f} calls{note}, {spent.tokens:,.0f} tokens{cost}."
         )
 
     def alone(self) -> AbstractContextManager[object]:
@@ -100,36 +100,38 @@ class Budget:
     def _others(self) -> tuple[Spending, Spending, Spending]:
         return self._ledger.others() if self._ledger else (Spending(), Spending(), Spending())
 
-    def is_too_small_for(self, more: Spending) -> bool:
+    def is_too_small_for(self, amount: Spending) -> bool:
         """Whether an amount alone exceeds the limits on tokens or cost, and nothing was spent before."""
         unspent = not (self.spent + self._others()[0]).calls
-        return unspent and (more.tokens > self._limits.tokens or more.cost > self._limits.cost)
+        return unspent and (amount.tokens > self._limits.tokens or amount.cost > self._limits.cost)
 
-    def waits(self, more: Spending, slack: float = 0.0) -> bool:
+    def waits(self, amount: Spending, slack: float = 0.0) -> bool:
         """Whether an amount would fit but for reservations of other processes, which may not spend all of them."""
         return (
-            self.exceeded_by(more, slack) is not None
-            and self.exceeded_by(more, slack, reserved_elsewhere=False) is None
+            self.exceeded_by(amount, slack) is not None
+            and self.exceeded_by(amount, slack, reserved_elsewhere=False) is None
         )
 
-    def exceeded_by(self, more: Spending, slack: float = 0.0, *, reserved_elsewhere: bool = True) -> str | None:
+    def exceeded_by(self, amount: Spending, slack: float = 0.0, *, reserved_elsewhere: bool = True) -> str | None:
         """Return the limit that this amount would exceed, as text; None if it fits.
 
         Args:
-            more: amount in addition to what is already spent or reserved.
+            amount: amount in addition to what is already spent or reserved.
             slack: share of each limit on tokens and cost that must stay free.
             reserved_elsewhere: count reservations of other processes, which may not spend all of them. Those of other
                 askers in this process always count: waiting for them would never end.
         """
         if self.seconds_left() <= 0:
             return f"{self.params.max_minutes:g} minutes ({KEY}.max_minutes)"
-        spent, elsewhere, here = self._others()
-        after = self.spent + self.on_its_way + more + spent + here + (elsewhere if reserved_elsewhere else Spending())
-        if after.calls > self._limits.calls:
+        spent, elsewhere, sharing = self._others()
+        total = (
+            self.spent + self.on_its_way + amount + spent + sharing + (elsewhere if reserved_elsewhere else Spending())
+        )
+        if total.calls > self._limits.calls:
             return f"{self.params.max_calls:,} calls ({KEY}.max_calls)"
-        if after.tokens > self._limits.tokens * (1 - slack):
+        if total.tokens > self._limits.tokens * (1 - slack):
             return f"{self.params.max_tokens:,} tokens ({KEY}.max_tokens)"
-        if after.cost > self._limits.cost * (1 - slack):
+        if total.cost > self._limits.cost * (1 - slack):
             return f"{in_full(self._limits.cost)} ({KEY}.max_cost)"
         return None
 
@@ -196,15 +198,15 @@ class BudgetedChat:
             again = True
             while budget.waits(self._most(following, again), SLACK):
                 time.sleep(POLL_SECONDS)
-            most = self._most(following, again)  # where others have reserved again, the next round asks nothing
-            budget.reached = budget.reached or budget.exceeded_by(most, SLACK, reserved_elsewhere=False)
+            upper = self._most(following, again)  # where others have reserved again, the next round asks nothing
+            budget.reached = budget.reached or budget.exceeded_by(upper, SLACK, reserved_elsewhere=False)
         if budget.reached and budget.params.on_limit == "stop" and (withheld or drawn.peek() is not None):
             if (request := drawn.peek()) is not None and budget.is_too_small_for(
-                most := self._most(request, again=False)
+                upper := self._most(request, again=False)
             ):
-                cost = f" and {in_full(most.cost)}" if most.cost else ""
+                cost = f" and {in_full(upper.cost)}" if upper.cost else ""
                 raise BudgetError(
-                    f"The budget of {budget.reached} allows for no question: one takes up to {most.tokens:,.0f} tokens"
+                    f"The budget of {budget.reached} allows for no question: one takes up to {upper.tokens:,.0f} tokens"
                     f"{cost}, with an answer of {longest_answer(request):,} tokens (max_tokens). "
                     "Raise the limit, or lower max_tokens."
                 )
@@ -230,28 +232,28 @@ class BudgetedChat:
 
         def within() -> Iterator[ChatRequest]:
             while budget.exceeded_by(Spending()) is None and (request := drawn.peek()) is not None:
-                most = self._most(request, again and len(reserved) < self._counted)
+                upper = self._most(request, again and len(reserved) < self._counted)
                 with budget.alone():
-                    if budget.exceeded_by(most, SLACK if again else 0.0):
+                    if budget.exceeded_by(upper, SLACK if again else 0.0):
                         return
                     number, _ = drawn.pop()
-                    reserved[number] = request, most
-                    budget.on_its_way += most
+                    reserved[number] = request, upper
+                    budget.on_its_way += upper
                     budget.note()
                 budget.changed()
                 yield request
 
         try:
             for inner, answer in self._model.ask(within()):
-                request, most = reserved.pop(before + inner)
-                budget.on_its_way -= most
+                request, upper = reserved.pop(before + inner)
+                budget.on_its_way -= upper
                 budget.spent += self._spent(request, answer)
                 budget.note()
                 budget.changed()
                 yield before + inner, answer
         finally:
-            for _, most in reserved.values():
-                budget.on_its_way -= most
+            for _, upper in reserved.values():
+                budget.on_its_way -= upper
             budget.note()
 
     def _most(self, request: ChatRequest, again: bool) -> Spending:

@@ -43,9 +43,9 @@ class Sampling:
 
     def recorded(self) -> dict[str, Any]:
         """Return the fields for keys and stores. Newer fields are left out if not set, so that old keys stay valid."""
-        later = {"reasoning_effort": self.reasoning_effort, "extra_body": self.extra_body}
-        always = {name: value for name, value in asdict(self).items() if name not in later}
-        return always | {name: value for name, value in later.items() if value}
+        newer_fields = {"reasoning_effort": self.reasoning_effort, "extra_body": self.extra_body}
+        always = {name: value for name, value in asdict(self).items() if name not in newer_fields}
+        return always | {name: value for name, value in newer_fields.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

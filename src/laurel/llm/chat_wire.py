@@ -81,12 +81,12 @@ class Dialect:
             named |= {"logprobs", "top_logprobs"}
         if not named & _OPTIONAL and not _REFUSAL.search(message):
             return False  # e.g. "max_tokens is too large for this context"
-        for length, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
+        for length, alternative in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
             if length in named and not _is_too_long(message):
-                if self._length == length and other not in self._left_out:
+                if self._length == length and alternative not in self._left_out:
                     self._left_out.add(length)  # not tried again
-                    self._length = other
-                    logger.debug("The server accepts %s instead of %s.", other, length)
+                    self._length = alternative
+                    logger.debug("The server accepts %s instead of %s.", alternative, length)
                 return self._length != length
         droppable = named & (_OPTIONAL | {"seed", "temperature", "top_p"})
         new = droppable - self._left_out
@@ -120,9 +120,9 @@ def input_tokens_of(request: ChatRequest) -> float:
 
 def longest_answer(request: ChatRequest) -> int:
     """Return the maximum number of tokens of an answer."""
-    most = request.sampling.max_tokens
+    max_tokens = request.sampling.max_tokens
     reasons = request.sampling.reasoning_effort not in (None, "none")  # reasoning precedes the choice
-    return min(most, CHOICE_TOKENS) if request.choices and not reasons else most
+    return min(max_tokens, CHOICE_TOKENS) if request.choices and not reasons else max_tokens
 
 
 def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply | Failure:
@@ -188,8 +188,8 @@ def _tokens(usage: Mapping[str, Any]) -> tuple[int | None, int | None, int | Non
     n_cached = replies.token_count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens"))
     n_cached = hits if n_cached is None else n_cached
     if n_input is not None and n_output is not None and total is not None:
-        more = total - n_input - n_output
-        n_output += more if more > 0 and more != n_cached else 0
+        uncounted = total - n_input - n_output
+        n_output += uncounted if uncounted > 0 and uncounted != n_cached else 0
     return n_input, n_output, n_cached
 
 

@@ -96,12 +96,12 @@ def _quick_switches() -> Iterator[None]:
     """Shorten the switch interval of threads: each answer goes from the loop to the caller, and the next request
     back.
     """
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(SWITCH, usual))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(min(SWITCH, interval))
     try:
         yield
     finally:
-        sys.setswitchinterval(usual)
+        sys.setswitchinterval(interval)
 
 
 def _results(
@@ -114,16 +114,16 @@ def _results(
 ) -> Iterator[tuple[int, Result]]:
     numbered = enumerate(items)
     ready: deque[tuple[int, asyncio.Task[Result]]] = deque()
-    running, exhausted, until = 0, False, math.inf
+    running, exhausted, deadline = 0, False, math.inf
     failure: BaseException | None = None
 
-    def stop(seconds: float, why: str) -> None:
+    def stop(seconds: float, reason: str) -> None:
         """Take no more items, and wait for pending ones."""
-        nonlocal exhausted, until
-        exhausted, until = True, min(until, time.monotonic() + seconds)
+        nonlocal exhausted, deadline
+        exhausted, deadline = True, min(deadline, time.monotonic() + seconds)
         loop.call(idle.shut)
         loop.call(shut)
-        _say(why, seconds)
+        _say(reason, seconds)
 
     stopped = False
     while True:
@@ -140,26 +140,26 @@ def _results(
                 loop.start(*drawn)
         if exhausted and not running:
             break
-        ready.extend(loop.finished(until if not ready and (exhausted or full) else None))
+        ready.extend(loop.finished(deadline if not ready and (exhausted or full) else None))
         if ready:  # one result, then the next item, so that a slow caller leaves no slot empty
             number, task = ready.popleft()
             running -= 1
             if not task.cancelled() and task.exception() is None:
                 yield number, task.result()
-            elif failure is None and not (task.cancelled() and until < math.inf):
+            elif failure is None and not (task.cancelled() and deadline < math.inf):
                 failure = asyncio.CancelledError() if task.cancelled() else task.exception()
-                why = "An error ends this: {}. Press Ctrl-C to stop sooner." if running and not stopped else ""
-                stop(GRACE_AFTER_ERROR, why)
-        elif time.monotonic() >= until:
+                reason = "An error ends this: {}. Press Ctrl-C to stop sooner." if running and not stopped else ""
+                stop(GRACE_AFTER_ERROR, reason)
+        elif time.monotonic() >= deadline:
             break
     if failure is not None:
         raise failure
 
 
-def _say(why: str, seconds: float) -> None:
+def _say(reason: str, seconds: float) -> None:
     """Say why and how long pending answers are waited for, in the process that the user sees."""
-    if why and parent_process() is None:
-        tell(why.format(f"waiting up to {seconds:g} s for pending answers"))
+    if reason and parent_process() is None:
+        tell(reason.format(f"waiting up to {seconds:g} s for pending answers"))
 
 
 class _LoopThread(Generic[Item, Result]):
@@ -200,12 +200,12 @@ class _LoopThread(Generic[Item, Result]):
         self._finished.put(self._batch)
         self._batch = []
 
-    def finished(self, until: float | None) -> list[tuple[int, asyncio.Task[Result]]]:
+    def finished(self, deadline: float | None) -> list[tuple[int, asyncio.Task[Result]]]:
         """Return tasks that ended, waiting until then (monotonic) for one, or for `wake`; None does not wait."""
         try:
-            if until is None:
+            if deadline is None:
                 return self._finished.get_nowait()
-            left = None if until == math.inf else max(until - time.monotonic(), 0.0)
+            left = None if deadline == math.inf else max(deadline - time.monotonic(), 0.0)
             return self._finished.get(timeout=left)
         except Empty:
             return []

@@ -97,7 +97,7 @@ def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArr
         except (OSError, SafetensorError, KeyError):
             file.unlink(missing_ok=True)
             continue
-        numbers = np.array([wanted.get(raw[at : at + KEY_BYTES], -1) for at in range(0, len(raw), KEY_BYTES)])
+        numbers = np.array([wanted.get(raw[start : start + KEY_BYTES], -1) for start in range(0, len(raw), KEY_BYTES)])
         rows = np.flatnonzero(numbers >= 0)
         if len(rows):
             if not vectors.shape[1]:
@@ -110,12 +110,12 @@ def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArr
 
 def _identity(model: str, device: torch.device | None) -> str:
     """Return the identity of an encoder: the content of a directory's files, or a name with the hub's commit."""
-    own = model
+    identity = model
     if Path(model).is_dir():
-        own = digest_directory(Path(model), ())
+        identity = digest_directory(Path(model), ())
     elif model not in (PACKAGED, CHARACTERS) and (commit := _commit(model)):
-        own = f"{model}@{commit}"
-    return own if device is None or device.type == "cpu" else f"{own} on {device.type}"
+        identity = f"{model}@{commit}"
+    return identity if device is None or device.type == "cpu" else f"{identity} on {device.type}"
 
 
 def _commit(name: str) -> str | None:

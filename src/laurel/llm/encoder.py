@@ -184,8 +184,8 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
 
 def check_encoder(encoder: SentenceEncoder, text: str, vector: FloatArray) -> None:
     """Raise DataError if a text no longer has the vector (E,) that it had when a reward was trained."""
-    own = encoder.encode([text])[0]
-    if own.shape != vector.shape or np.abs(own - vector).max() > SAME:
+    encoded = encoder.encode([text])[0]
+    if encoded.shape != vector.shape or np.abs(encoded - vector).max() > SAME:
         raise DataError(
             f'The reward was trained with a different version of the sentence encoder "{encoder.name}": here "{text}" '
             "has another vector. Restore that version, or train the reward again."
@@ -221,8 +221,8 @@ def _pooling(name: str) -> Pooling:
             return "cls"
         case ["lasttoken"]:
             return "lasttoken"
-        case others:
-            raise _not_loaded(name, f"its pooling, {' and '.join(others) or 'unknown'}, is not supported")
+        case modes:
+            raise _not_loaded(name, f"its pooling, {' and '.join(modes) or 'unknown'}, is not supported")
 
 
 def _not_loaded(name: str, reason: str) -> AnnotationError:

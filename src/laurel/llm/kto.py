@@ -46,7 +46,7 @@ def imitating(base: Any, weight: float) -> Any:
             loss = super()._compute_loss(recorded, inputs, return_outputs)
             mask = inputs["completion_mask"][:, 1:] * inputs["label"].bool()[:, None]
             chosen = logs[-1][:, -mask.shape[1] :] * mask  # the first pass is of mismatched answers
-            own = weight * share_of(mask.sum())
-            return loss - own * chosen.sum() / mask.sum().clamp(min=1)
+            factor = weight * share_of(mask.sum())
+            return loss - factor * chosen.sum() / mask.sum().clamp(min=1)
 
     return Imitating

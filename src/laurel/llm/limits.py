@@ -184,12 +184,12 @@ class Window:
 
     def _look(self) -> None:
         """Remove slow requests from the window."""
-        now, limit = time.monotonic(), self._slow_after()
-        late = [place for place, sent in self._sent.items() if now - sent > limit]
-        for place in late:
+        moment, limit = time.monotonic(), self._slow_after()
+        expired = [place for place, sent in self._sent.items() if moment - sent > limit]
+        for place in expired:
             del self._sent[place]
-        self._quick -= len(late)
-        self._slow += len(late)
+        self._quick -= len(expired)
+        self._slow += len(expired)
         self._wake()
         self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look) if self._sent else None
 

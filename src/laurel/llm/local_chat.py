@@ -77,15 +77,15 @@ class LocalChat:
                         f'The memory of the GPU is too small for the prompts of "{self.identity.model}". '
                         "Shorten them, or use a smaller model."
                     ) from None
-                most = CPU_TOKENS if self._local.device.type == "cpu" else self._batch_tokens
-                yield from self._in_batches(scorer, scored, most)
+                limit = CPU_TOKENS if self._local.device.type == "cpu" else self._batch_tokens
+                yield from self._in_batches(scorer, scored, limit)
             yield from self._in_batches(Writer(self._local), written, self._batch_tokens)
 
-    def _in_batches(self, worker: Worker, prompts: list[Prompt], most: int) -> Iterator[tuple[int, Reply | Failure]]:
-        """Answer batches with at most `most` tokens, the longest first, and smaller ones once memory runs out."""
+    def _in_batches(self, worker: Worker, prompts: list[Prompt], limit: int) -> Iterator[tuple[int, Reply | Failure]]:
+        """Answer batches with at most `limit` tokens, the longest first, and smaller ones once memory runs out."""
         queue = sorted(worker.packs(prompts, self._batch_tokens), key=lambda pack: pack.width, reverse=True)
         while queue:
-            size, tokens = self._fitting(queue, min(most, self._batch_tokens))
+            size, tokens = self._fitting(queue, min(limit, self._batch_tokens))
             batch = queue[:size]
             prompts = [prompt for pack in batch for prompt in pack.prompts]
             replies = self._attempt(worker, batch)
@@ -100,17 +100,17 @@ class LocalChat:
             else:
                 yield from zip((prompt.number for prompt in prompts), replies, strict=True)
 
-    def _fitting(self, queue: list[Pack], most: int) -> tuple[int, int]:
+    def _fitting(self, queue: list[Pack], limit: int) -> tuple[int, int]:
         """Return how many packs of similar width form the next batch, at least one, and its number of tokens."""
         width = queue[0].width
         size = rows = 0
         for pack in queue:
-            more = rows + pack.height
-            if size and more * width > most:
+            height = rows + pack.height
+            if size and height * width > limit:
                 break
             if rows * width >= FULL and pack.width < LIKE * width:
                 break
-            size, rows = size + 1, more
+            size, rows = size + 1, height
         return size, rows * width
 
     def _attempt(self, worker: Worker, batch: list[Pack]) -> list[Reply] | None:

@@ -104,13 +104,13 @@ class LocalModel:
 
         They store the weights of all pairs of tokens: long rows would take gigabytes.
         """
-        usual = self.model.config._attn_implementation
+        implementation = self.model.config._attn_implementation
         if self.device.type == "cpu":
             self.model.set_attn_implementation("eager")
         try:
             yield
         finally:
-            self.model.set_attn_implementation(usual)
+            self.model.set_attn_implementation(implementation)
 
 
 def load_model(params: HuggingFaceParams, *, chats: bool = True) -> LocalModel:
@@ -218,8 +218,8 @@ def _load(params: HuggingFaceParams, device: torch.device, *, chats: bool) -> tu
         config = AutoConfig.from_pretrained(name, **source)
         written = set(config.architectures or ())
         if not written & set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()):
-            what = ", ".join(sorted(written)) or config.model_type
-            raise _not_loaded(params.model, f"it is not a causal language model, but {what}")
+            kind = ", ".join(sorted(written)) or config.model_type
+            raise _not_loaded(params.model, f"it is not a causal language model, but {kind}")
         tokenizer = AutoTokenizer.from_pretrained(name, **source)
         tokenizer.chat_template = undated(tokenizer.chat_template)
         if chats and tokenizer.chat_template is None:
@@ -253,10 +253,10 @@ def _load_adapter(model: Any, params: HuggingFaceParams, name: str) -> None:
     try:
         if cached_file(place, ADAPTER_WEIGHTS, _raise_exceptions_for_missing_entries=False) is None:
             missing = f"it has no {ADAPTER_WEIGHTS}, and other formats of weights can run code"
-            nowhere = (
+            not_found = (
                 f"there is no such directory, and the hub has no {ADAPTER_WEIGHTS} of that name or cannot be reached"
             )
-            raise adapter_not_loaded(name, missing if Path(place).is_dir() else nowhere)
+            raise adapter_not_loaded(name, missing if Path(place).is_dir() else not_found)
         _check_base(params)
         model.load_adapter(place)
     except damaged() as error:
@@ -310,13 +310,13 @@ def identity_here(params: HuggingFaceParams) -> Identity | None:
         return None
 
 
-def _revision(params: HuggingFaceParams, **where: bool) -> str:
+def _revision(params: HuggingFaceParams, **options: bool) -> str:
     """Describe the weights, and the loading options that affect answers."""
     import torch
     from transformers import AutoConfig
     from transformers.utils.hub import cached_file
 
-    folder = _folder(params, **where)
+    folder = _folder(params, **options)
     on_gpu = params.device != "cpu" and torch.cuda.is_available()
     try:
         read = AutoConfig.from_pretrained(folder)
@@ -325,7 +325,7 @@ def _revision(params: HuggingFaceParams, **where: bool) -> str:
     dtype = _dtype(params, read, torch.device("cuda" if on_gpu else "cpu"))
     parts = [weights_revision(folder)]
     if params.adapter is not None:
-        adapter = cached_file(adapter_place(params.adapter), f"adapter_{CONFIG}", **where)
+        adapter = cached_file(adapter_place(params.adapter), f"adapter_{CONFIG}", **options)
         parts.append(f"adapter {weights_revision(Path(str(adapter)).parent)}")
     parts += [value for value in (params.quantization, dtype) if value not in ("none", "auto")]
     return " ".join(parts)
@@ -348,16 +348,16 @@ def weights_digest(params: HuggingFaceParams) -> str:
     return _digest(_folder(params), WEIGHTS)
 
 
-def _folder(params: HuggingFaceParams, **where: bool) -> Path:
+def _folder(params: HuggingFaceParams, **options: bool) -> Path:
     """Return the directory of a model, in the hub's cache if it is from there.
 
     Raises:
-        OSError: the hub does not have it, or `where` is local_files_only=True and its cache does not.
+        OSError: the hub does not have it, or `options` is local_files_only=True and its cache does not.
         RefusedError: it has no config.
     """
     from transformers.utils.hub import cached_file
 
-    config = cached_file(smollm2.path_of(params.model), CONFIG, revision=params.revision, **where)
+    config = cached_file(smollm2.path_of(params.model), CONFIG, revision=params.revision, **options)
     if config is None:
         raise _not_loaded(params.model, f"it has no {CONFIG}")
     return Path(config).parent

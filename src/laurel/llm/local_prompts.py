@@ -62,9 +62,9 @@ class PromptReader:
         room = max((len(answer) - 1 for answer in answers.values()), default=1)
         if len(tokens) + room > self._local.context:
             return Failure(f"the prompt has {len(tokens)} tokens, but the model takes {self._local.context - room}")
-        for one, other in permutations(answers, 2):
-            if answers[other][: len(answers[one])] == answers[one]:
-                return Failure(f'the tokens of the answer "{one}" are a prefix of those of the answer "{other}"')
+        for first, second in permutations(answers, 2):
+            if answers[second][: len(answers[first])] == answers[first]:
+                return Failure(f'the tokens of the answer "{first}" are a prefix of those of the answer "{second}"')
         return Prompt(number, request, text, tokens, answers)
 
     def _text(self, request: ChatRequest) -> str:

@@ -122,8 +122,8 @@ class Scorer:
         for path, reads in _paths(prompt, self.shared):
             row = rows.pop() if rows and self._local.trees else Row()
             row = row.with_path(path)
-            more = (Read(row.line[read.place], *read[1:]) for read in reads)
-            rows.append(row._replace(reads=(*row.reads, *more)))
+            placed = (Read(row.line[read.place], *read[1:]) for read in reads)
+            rows.append(row._replace(reads=(*row.reads, *placed)))
         return rows
 
     def _logprobs(self, rows: Sequence[Row]) -> Iterator[tuple[Read, float]]:
@@ -148,8 +148,8 @@ class Scorer:
                 tokens, padded(wanted), past_key_values=cache, use_cache=cache is not None, **inputs
             )
         reads = [(number, read) for number, row in enumerate(rows) for read in row.reads]
-        of_row, at, token = torch.tensor([(i, wanted[i].index(read.place), read.token) for i, read in reads]).T
-        values = logits.float().log_softmax(dim=-1)[of_row, at, token].tolist()
+        of_row, position, token = torch.tensor([(i, wanted[i].index(read.place), read.token) for i, read in reads]).T
+        values = logits.float().log_softmax(dim=-1)[of_row, position, token].tolist()
         yield from zip((read for _, read in reads), values, strict=True)
 
 
@@ -178,12 +178,12 @@ def _paths(prompt: Prompt, shared: int) -> list[tuple[list[int], list[Read]]]:
 
     That is a single row, the prompt's, if each answer is one token.
     """
-    own = prompt.tokens[shared:]
-    last = len(own) - 1
+    tokens = prompt.tokens[shared:]
+    last = len(tokens) - 1
     if all(len(answer) == 1 for answer in prompt.answers.values()):
-        return [(own, [Read(last, answer[0], prompt.number, choice) for choice, answer in prompt.answers.items()])]
+        return [(tokens, [Read(last, answer[0], prompt.number, choice) for choice, answer in prompt.answers.items()])]
     return [
-        (own + answer[:-1], [Read(last + j, token, prompt.number, choice) for j, token in enumerate(answer)])
+        (tokens + answer[:-1], [Read(last + j, token, prompt.number, choice) for j, token in enumerate(answer)])
         for choice, answer in prompt.answers.items()
     ]
 
@@ -196,8 +196,8 @@ def common_beginning(prompts: Sequence[Prompt]) -> int:
     return _alike(first, last, min(len(prompt.tokens) for prompt in prompts) - 1)
 
 
-def _alike(one: Sequence[int], other: Sequence[int], limit: int) -> int:
-    return next((i for i in range(limit) if one[i] != other[i]), limit)
+def _alike(first: Sequence[int], second: Sequence[int], limit: int) -> int:
+    return next((i for i in range(limit) if first[i] != second[i]), limit)
 
 
 def _reply(prompt: Prompt, sums: dict[str, float]) -> Reply:

@@ -207,10 +207,10 @@ def _loss(local: LocalModel, shared: int, rows: Sequence[Row], logit: _Logit) ->
         )
         for layer in cache.layers:
             layer.keys, layer.values = (part.expand(len(rows), -1, -1, -1) for part in (layer.keys, layer.values))  # type: ignore[union-attr]
-    own = [row.tokens[shared:] for row in rows]
-    width = max(map(len, own))
-    tokens = torch.tensor([row + [0] * (width - len(row)) for row in own], device=device)
-    logits = logit(tokens, torch.tensor([len(row) - 1 for row in own]), cache)
+    suffixes = [row.tokens[shared:] for row in rows]
+    width = max(map(len, suffixes))
+    tokens = torch.tensor([row + [0] * (width - len(row)) for row in suffixes], device=device)
+    logits = logit(tokens, torch.tensor([len(row) - 1 for row in suffixes]), cache)
     targets = torch.tensor([row.target for row in rows], device=device)
     return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
 

@@ -55,7 +55,7 @@ class Writer:
             self._local,
             [prompt.tokens for prompt in prompts],
             lambda rows, logits: [
-                draws[row].token(own) for row, own in zip(rows.tolist(), logits.float(), strict=True)
+                draws[row].token(row_logits) for row, row_logits in zip(rows.tolist(), logits.float(), strict=True)
             ],
             [self._limit(prompt) for prompt in prompts],
         )

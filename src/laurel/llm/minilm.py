@@ -59,14 +59,14 @@ class MiniLM:
             self.width, heads, inner, 0.0, "gelu", layer_norm_eps=eps, batch_first=True, **made_of
         )
         self._layers = nn.TransformerEncoder(layer, config["num_hidden_layers"], enable_nested_tensor=False).eval()
-        for number, one in enumerate(self._layers.layers):
-            one.load_state_dict(_of_layer(weights, f"encoder.layer.{number}"))
+        for number, module in enumerate(self._layers.layers):
+            module.load_state_dict(_of_layer(weights, f"encoder.layer.{number}"))
 
     def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
         """Return the last layer's output per token (B, T, E), and the mask of tokens (B, T)."""
         encoded = self._tokenizer.encode_batch(texts)
-        ids = torch.tensor([one.ids for one in encoded], device=self._device)
-        mask = torch.tensor([one.attention_mask for one in encoded], device=self._device)
+        ids = torch.tensor([encoding.ids for encoding in encoded], device=self._device)
+        mask = torch.tensor([encoding.attention_mask for encoding in encoded], device=self._device)
         embedded = self._norm(self._words[ids] + self._places[: ids.shape[1]])
         return self._layers(embedded, src_key_padding_mask=mask == 0), mask
 
@@ -75,7 +75,7 @@ def _of_layer(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return a layer's weights by torch's names, where one matrix projects queries, keys and values."""
     renamed = {}
     for kind in ("weight", "bias"):
-        projections = [weights[f"{prefix}.attention.self.{one}.{kind}"] for one in ("query", "key", "value")]
+        projections = [weights[f"{prefix}.attention.self.{name}.{kind}"] for name in ("query", "key", "value")]
         renamed[f"self_attn.in_proj_{kind}"] = torch.cat(projections)
         renamed |= {f"{ours}.{kind}": weights[f"{prefix}.{theirs}.{kind}"] for ours, theirs in _PARTS.items()}
     return renamed

@@ -74,12 +74,12 @@ def _absorb(path: Path, folder: Path, scratch: Path) -> None:
     ResponseStore(path).close()
     BatchLedger(path).close()
     for file in sorted(folder.glob(PATTERN)):
-        here = shutil.copyfile(file, scratch / file.name)
-        ResponseStore(here).close()  # raises if it is damaged
-        BatchLedger(here).close()
+        copy = shutil.copyfile(file, scratch / file.name)
+        ResponseStore(copy).close()  # raises if it is damaged
+        BatchLedger(copy).close()
         with closing(sqlite3.connect(path)) as store:
             store.create_function("is_damaged", 2, is_damaged, deterministic=True)
-            store.execute("ATTACH ? AS other", (str(here),))
+            store.execute("ATTACH ? AS other", (str(copy),))
             with store:
                 store.execute("INSERT OR IGNORE INTO contexts SELECT * FROM other.contexts")
                 usable = "SELECT key FROM main.responses WHERE NOT is_damaged(text, logprobs)"
@@ -87,7 +87,7 @@ def _absorb(path: Path, folder: Path, scratch: Path) -> None:
                 store.execute(f"INSERT OR REPLACE INTO main.responses {wanted}")
                 store.execute("INSERT OR IGNORE INTO batches SELECT * FROM other.batches")
                 store.execute("INSERT OR IGNORE INTO batch_lines SELECT * FROM other.batch_lines")
-        here.unlink()
+        copy.unlink()
     with closing(sqlite3.connect(path)) as store, store:
         store.execute("DELETE FROM batch_lines WHERE key IN (SELECT key FROM responses)")
         store.execute("DELETE FROM batches WHERE token NOT IN (SELECT token FROM batch_lines)")
@@ -113,8 +113,8 @@ class _Copy:
             new.execute("ATTACH ? AS store", (str(self._path),))
             new.execute("ATTACH ? AS before", (str(self._before),))
             with new:
-                same = "old.key = new.key AND old.text IS new.text AND old.logprobs IS new.logprobs"
-                wanted = f"NOT EXISTS (SELECT 1 FROM before.responses AS old WHERE {same})"  # noqa: S608
+                unchanged = "old.key = new.key AND old.text IS new.text AND old.logprobs IS new.logprobs"
+                wanted = f"NOT EXISTS (SELECT 1 FROM before.responses AS old WHERE {unchanged})"  # noqa: S608
                 new.execute("INSERT INTO contexts SELECT * FROM store.contexts")
                 new.execute(f"INSERT INTO responses SELECT * FROM store.responses AS new WHERE {wanted}")  # noqa: S608
                 new.execute("INSERT INTO batches SELECT * FROM store.batches")

@@ -264,13 +264,13 @@ class _Run:
     def _hand_over(self, sent: _Sent, batch: Batch) -> Iterator[tuple[int, Reply | Failure]]:
         """Yield the outcomes of a batch that ended; retryable requests go back into the queue."""
         stop: RefusedError | None = None
-        again: dict[str, Again] = {}
+        retryable: dict[str, Again] = {}
         handled: list[str] = []
         requests = {key: self._asked[key].request for key in sent.keys}
         try:
             for key, outcome in read_batch(self._server, batch, requests, sent.dialect, self._dialect):
                 if isinstance(outcome, Again):
-                    again[key] = outcome
+                    retryable[key] = outcome
                     self._lost[key] += outcome.lost
                     continue
                 if isinstance(outcome, RefusedError):
@@ -281,15 +281,15 @@ class _Run:
                 sent.keys.discard(key)
         finally:
             self._ledger.forget(handled)
-        self._ledger.forget(again)
+        self._ledger.forget(retryable)
         if stop is not None:
             raise stop
-        if batch.status == "cancelled" and again:
+        if batch.status == "cancelled" and retryable:
             raise RefusedError(
                 f"Batch {sent.batch} was cancelled at {self._identity.endpoint}: {len(handled):,} answers are kept, "
-                f"{len(again):,} questions are unanswered. Run the same command again to send them again."
+                f"{len(retryable):,} questions are unanswered. Run the same command again to send them again."
             )
-        for key, outcome in again.items():
+        for key, outcome in retryable.items():
             self._failed[key] += not outcome.reworded
             if self._failed[key] < ATTEMPTS:
                 self._queue[key] = None

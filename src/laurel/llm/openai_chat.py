@@ -127,8 +127,8 @@ class _Run:
         headers = read_headers(params)
         self._secrets = tuple(secret for secret in (key, *headers.values()) if secret)
         self._backoff = backoff
-        own = identity.endpoint == OPENAI
-        self._dialect = Dialect(params.model, "max_completion_tokens" if own else "max_tokens", params.structured)
+        is_openai = identity.endpoint == OPENAI
+        self._dialect = Dialect(params.model, "max_completion_tokens" if is_openai else "max_tokens", params.structured)
         self._limits = Limits(params.max_in_flight, params.requests_per_minute, params.tokens_per_minute)
         self._breaker = breaker
         self.idle = Idle()
@@ -205,9 +205,9 @@ class _Run:
             return Stopped("asking was stopped", lost)
         except TransientError as error:
             # A server that is up would do the same with this question in every run.
-            up = error.no_choice or (self._breaker.in_doubt and await is_up())
+            is_reachable = error.no_choice or (self._breaker.in_doubt and await is_up())
             failure = Failure(error.reason, lost)
-            if up:
+            if is_reachable:
                 self._breaker.refused(failure)
             else:
                 self._breaker.exhausted(failure, too_many=error.too_many)

@@ -84,14 +84,14 @@ class Prices:
     """Tables of prices: one of the user's own, if any, and the packaged one.
 
     Args:
-        own: a table that is looked up first.
+        table: a table that is looked up first.
 
     Raises:
         ParamsError: a table cannot be read, or is malformed.
     """
 
-    def __init__(self, own: Path | None = None) -> None:
-        self._tables = [read_prices(file) for file in (own, PACKAGED) if file is not None]
+    def __init__(self, table: Path | None = None) -> None:
+        self._tables = [read_prices(file) for file in (table, PACKAGED) if file is not None]
 
     def of(self, identity: Identity, day: datetime.date) -> Price | None:
         """Return the price of a model on a day; None if unknown.
@@ -103,9 +103,11 @@ class Prices:
         names = (identity.model, _SNAPSHOT.sub("", identity.model))
         for table in self._tables:
             for name in names:
-                known = [one for one in table if one.model == name and one.endpoint in (None, identity.endpoint)]
+                known = [
+                    price for price in table if price.model == name and price.endpoint in (None, identity.endpoint)
+                ]
                 if known:
-                    return min(known, key=lambda one: _distance(one, day))
+                    return min(known, key=lambda price: _distance(price, day))
         return None
 
 
@@ -114,19 +116,19 @@ def _distance(price: Price, day: datetime.date) -> tuple[bool, bool, datetime.ti
     return price.endpoint is None, price.date > day, abs(day - price.date)
 
 
-def price_of(identity: Identity, own: Path | None = None) -> Price | None:
+def price_of(identity: Identity, table: Path | None = None) -> Price | None:
     """Return today's price of a model; None if unknown.
 
     Args:
         identity: the model; one without an endpoint runs in this process.
-        own: a table that is looked up first.
+        table: a table that is looked up first.
 
     Raises:
         ParamsError: a table cannot be read, or is malformed.
     """
     if not identity.endpoint:
         return FREE
-    return Prices(own).of(identity, datetime.datetime.now(datetime.UTC).date())
+    return Prices(table).of(identity, datetime.datetime.now(datetime.UTC).date())
 
 
 def read_prices(file: Path) -> Sequence[Price]:

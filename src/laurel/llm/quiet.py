@@ -12,23 +12,23 @@ def errors_alone() -> Iterator[None]:
     """Let transformers log only errors."""
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
+    verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(verbosity)
 
 
 @contextmanager
 def no_bars() -> Iterator[None]:
     """Disable the progress bar of TRL's reference probabilities, for which it has no setting."""
-    before = os.environ.get("TQDM_DISABLE")
+    previous = os.environ.get("TQDM_DISABLE")
     os.environ["TQDM_DISABLE"] = "1"
     try:
         yield
     finally:
-        if before is None:
+        if previous is None:
             del os.environ["TQDM_DISABLE"]
         else:
-            os.environ["TQDM_DISABLE"] = before
+            os.environ["TQDM_DISABLE"] = previous

@@ -132,30 +132,32 @@ class ResponseStore:
         """Yield the key and these columns of stored answers."""
         with self._explained():
             for start in range(0, len(keys), MAX_VARIABLES):
-                some = keys[start : start + MAX_VARIABLES]
-                marks = ",".join("?" * len(some))
+                batch = keys[start : start + MAX_VARIABLES]
+                marks = ",".join("?" * len(batch))
                 query = (  # by row: questions asked together are stored together
                     f"SELECT key, {columns} FROM responses WHERE rowid IN "  # noqa: S608  names and marks
                     f"(SELECT rowid FROM responses WHERE key IN ({marks}))"
                 )
-                yield from self._connection.execute(query, some).fetchall()
+                yield from self._connection.execute(query, batch).fetchall()
 
     def claim(self, keys: Sequence[str]) -> set[str]:
         """Claim and return the keys that are neither answered nor being asked by another process."""
-        now = time.time()
+        moment = time.time()
         with self._explained(), transaction(self._connection):
             answered = set(self.get(keys))
             wanted = [key for key in keys if key not in answered]
-            self._connection.execute("DELETE FROM claims WHERE until < ?", (now,))
-            self._connection.execute("UPDATE claims SET until = ? WHERE owner = ?", (now + LEASE_SECONDS, self._owner))
-            mine = self._insert_claims(wanted, now)
-            if len(mine) < len(wanted) and self._free_the_claims_of_the_dead():
-                mine = self._insert_claims(wanted, now)
-            return mine
+            self._connection.execute("DELETE FROM claims WHERE until < ?", (moment,))
+            self._connection.execute(
+                "UPDATE claims SET until = ? WHERE owner = ?", (moment + LEASE_SECONDS, self._owner)
+            )
+            claimed = self._insert_claims(wanted, moment)
+            if len(claimed) < len(wanted) and self._free_the_claims_of_the_dead():
+                claimed = self._insert_claims(wanted, moment)
+            return claimed
 
-    def _insert_claims(self, keys: Sequence[str], now: float) -> set[str]:
+    def _insert_claims(self, keys: Sequence[str], moment: float) -> set[str]:
         """Claim free keys; return those of the keys that this process has claimed."""
-        rows = [(key, self._owner, now + LEASE_SECONDS) for key in keys]
+        rows = [(key, self._owner, moment + LEASE_SECONDS) for key in keys]
         self._connection.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
         return {key for key in keys if self._claimant(key) == self._owner}
 
@@ -254,7 +256,7 @@ class ResponseStore:
         with self._explained():
             for key, content, example, messages, cost, asked_at, *rest in self._connection.execute(query):
                 shared = json.loads(content)
-                reply = _reply(*rest, whole=True)
+                reply = _reply(*rest, full=True)
                 kept = reply._asdict()
                 del kept["lost"]  # it is not stored
                 yield {
@@ -333,11 +335,11 @@ class ResponseStore:
 
 
 def _reply(
-    text: Any, logprobs: Any, read: Any, written: Any, ended: Any, seconds: Any, cached: Any, *, whole: bool = False
+    text: Any, logprobs: Any, read: Any, written: Any, ended: Any, seconds: Any, cached: Any, *, full: bool = False
 ) -> Reply:
     """Return a stored answer; each field is validated again, as other programs can write to the file."""
     return Reply(
-        text=str(text) if whole else str(text)[: replies.LONGEST_TEXT],
+        text=str(text) if full else str(text)[: replies.LONGEST_TEXT],
         logprobs=replies.stored_scores(logprobs),
         input_tokens=replies.token_count(read),
         output_tokens=replies.token_count(written),

@@ -52,8 +52,8 @@ class Costs:
     from the user's table if it has the model, otherwise from the packaged one.
     """
 
-    def __init__(self, own: Path | None) -> None:
-        self._prices = Prices(own)
+    def __init__(self, table: Path | None) -> None:
+        self._prices = Prices(table)
         self._known: dict[tuple[Identity, date], Price | None] = {}
 
     def of(self, row: Mapping[str, Any]) -> float | None:
@@ -63,12 +63,12 @@ class Costs:
         """
         if row["cost_usd"] is not None:
             return float(row["cost_usd"])
-        who = Identity(row["model"], endpoint=row["endpoint"])
-        when = who, datetime.fromtimestamp(row["asked_at"], UTC).date()
-        if when not in self._known:
-            self._known[when] = self._prices.of(*when)
-        price = self._known[when]
-        if price is not None and who.endpoint and not row["seconds"]:
+        identity = Identity(row["model"], endpoint=row["endpoint"])
+        dated = identity, datetime.fromtimestamp(row["asked_at"], UTC).date()
+        if dated not in self._known:
+            self._known[dated] = self._prices.of(*dated)
+        price = self._known[dated]
+        if price is not None and identity.endpoint and not row["seconds"]:
             price = price.in_batches()
         tokens = {name: row[name] for name in ("input_tokens", "output_tokens", "cached_tokens")}
         return None if price is None else price.of_reply(Reply("", **tokens))
@@ -93,10 +93,10 @@ def export_responses(responses: Path, output: Path, prices: Path | None = None) 
         ParquetWriter(partial, RESPONSES_SCHEMA, group_rows=_ROWS) as writer,
     ):
         rows = store.rows()
-        while some := list(islice(rows, _ROWS)):
-            for row in some:
+        while batch := list(islice(rows, _ROWS)):
+            for row in batch:
                 row["cost_usd"] = costs.of(row)
                 row["asked_at"] = datetime.fromtimestamp(row["asked_at"], UTC)
-            writer.write(pa.Table.from_pylist(some, RESPONSES_SCHEMA))
-            count += len(some)
+            writer.write(pa.Table.from_pylist(batch, RESPONSES_SCHEMA))
+            count += len(batch)
     return count

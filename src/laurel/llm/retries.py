@@ -215,9 +215,9 @@ class Breaker:
             RefusedError: the server was never reached.
         """
         if error.unreachable and not self._answered:
-            now = time.monotonic()
-            self._unreached_since = self._unreached_since or now
-            if now - self._unreached_since >= self.UNREACHED:
+            moment = time.monotonic()
+            self._unreached_since = self._unreached_since or moment
+            if moment - self._unreached_since >= self.UNREACHED:
                 raise RefusedError(
                     f"{self._endpoint} cannot be reached: {error.reason}. "
                     "Start the server, or see annotate.openai.base_url."

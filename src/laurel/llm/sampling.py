@@ -42,7 +42,7 @@ class Sampled(NamedTuple):
     @property
     def whole(self) -> list[list[int]]:
         """The tokens with those that ended them."""
-        return [[*own, *([] if end is None else [end])] for own, end in zip(self.tokens, self.ends, strict=True)]
+        return [[*answer, *([] if end is None else [end])] for answer, end in zip(self.tokens, self.ends, strict=True)]
 
 
 @dataclass
@@ -54,19 +54,19 @@ class Grammar:
     END = -1
     """The next state of a token that ends the answer."""
 
-    def add(self, path: Sequence[int], start: int = 0, to: int | None = None) -> int:
-        """Allow a sequence of tokens from a state; return the state after it, `to` if given.
+    def add(self, path: Sequence[int], start: int = 0, target: int | None = None) -> int:
+        """Allow a sequence of tokens from a state; return the state after it, `target` if given.
 
         A path that is a prefix of another one must be added first.
         """
         state = start
         for place, token in enumerate(path):
             if token not in self.edges[state]:
-                if to is None or place + 1 < len(path):
+                if target is None or place + 1 < len(path):
                     self.edges.append({})
                     self.edges[state][token] = len(self.edges) - 1
                 else:
-                    self.edges[state][token] = to
+                    self.edges[state][token] = target
             state = self.edges[state][token]
         return state
 
@@ -116,8 +116,8 @@ def sample(
         return Sampled([], np.zeros(0, dtype=np.float32), [])
     distinct = list(dict.fromkeys(map(tuple, prompts)))
     place = {prompt: number for number, prompt in enumerate(distinct)}
-    which = np.array([place[tuple(prompt)] for prompt in prompts])
-    order = np.argsort(which, kind="stable")
+    indices = np.array([place[tuple(prompt)] for prompt in prompts])
+    order = np.argsort(indices, kind="stable")
     rows = max(1, BATCH_TOKENS // (max(map(len, distinct)) + max_tokens))
     tokens: list[list[int]] = [[] for _ in prompts]
     log_prob = np.zeros(len(prompts), dtype=np.float32)
@@ -125,10 +125,10 @@ def sample(
     written = None if grammar is None else torch.tensor(grammar.tokens, device=local.device)
     with without_dropout(local.model), nullcontext() if written is None else some_logits(local.model, written):
         for start in range(0, len(order), rows):
-            some = order[start : start + rows]
-            answers = _batch(local, [distinct[i] for i in which[some]], rng, max_tokens, temperature, grammar)
-            for i, answer, log, over in zip(some, *answers, strict=True):
-                tokens[i], log_prob[i], ends[i] = answer, log, over
+            batch = order[start : start + rows]
+            answers = _batch(local, [distinct[i] for i in indices[batch]], rng, max_tokens, temperature, grammar)
+            for i, answer, log, end in zip(batch, *answers, strict=True):
+                tokens[i], log_prob[i], ends[i] = answer, log, end
     return Sampled(tokens, log_prob, ends)
 
 
@@ -194,15 +194,15 @@ def log_probs(
     longest = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
     rows = max(1, BATCH_TOKENS // 4 // longest)
     for start in range(0, len(prompts), rows):
-        some = [
+        batch = [
             [*prompt, *answer]
             for prompt, answer in zip(prompts[start : start + rows], answers[start : start + rows], strict=True)
         ]
-        width = max(map(len, some))
-        tokens = torch.tensor([row + [0] * (width - len(row)) for row in some])  # no earlier token attends to padding
+        width = max(map(len, batch))
+        tokens = torch.tensor([row + [0] * (width - len(row)) for row in batch])  # no earlier token attends to padding
         with without_dropout(local.model):
             logs = (local.logits(tokens, torch.arange(width)).float() / temperature).log_softmax(dim=-1)
-        for i, row in enumerate(some):
+        for i, row in enumerate(batch):
             first = len(prompts[start + i])
             places = torch.arange(first - 1, len(row) - 1)
             totals[start + i] = float(logs[i, places, torch.tensor(row[first:])].sum())

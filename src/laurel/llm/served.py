@@ -109,21 +109,21 @@ def start(
         atexit.register(stop)
     _RUNNING[base_url] = watcher
     tell(f"vllm serve {model} is being started; its log is {log.name}")
-    until = time.monotonic() + 60 * serve.start_minutes
+    deadline = time.monotonic() + 60 * serve.start_minutes
     while model not in models_at(base_url):
-        late = time.monotonic() > until
+        late = time.monotonic() > deadline
         if late or watcher.poll() is not None:
             stop(base_url)
-            why = f"was not ready after {serve.start_minutes:g} minutes" if late else "ended"
+            outcome = f"was not ready after {serve.start_minutes:g} minutes" if late else "ended"
             end = Path(log.name).read_text(encoding="utf-8", errors="replace")[-SHOWN:].strip()
-            raise RefusedError(f"vllm serve {model} {why} ({key}). Its log ends with: {end}")
+            raise RefusedError(f"vllm serve {model} {outcome} ({key}). Its log ends with: {end}")
         time.sleep(POLL_SECONDS)
 
 
 def stop(address: str | None = None) -> None:
     """Stop the server at an address, or all servers, if started by this process."""
-    for one in [address] if address else list(_RUNNING):
-        watcher = _RUNNING.pop(one, None)
+    for url in [address] if address else list(_RUNNING):
+        watcher = _RUNNING.pop(url, None)
         if watcher is None:
             continue
         assert watcher.stdin is not None
@@ -136,7 +136,7 @@ def models_at(address: str) -> list[str]:
     try:
         with urllib.request.urlopen(f"{address.rstrip('/')}/models", timeout=5) as answer:  # noqa: S310 - of params
             content: Any = json.load(answer)
-        return [str(one["id"]) for one in content["data"]]
+        return [str(model["id"]) for model in content["data"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
@@ -166,9 +166,9 @@ def watch(command: Sequence[str]) -> int:
     return code
 
 
-def _kill(group: int, how: signal.Signals) -> None:
+def _kill(group: int, signum: signal.Signals) -> None:
     try:
-        os.killpg(group, how)
+        os.killpg(group, signum)
     except ProcessLookupError:
         return
 

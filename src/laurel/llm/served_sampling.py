@@ -89,9 +89,9 @@ class ServedModel:
         for place, prompt in enumerate(prompts):
             places.setdefault(tuple(prompt), []).append(place)
         parts = [
-            (prompt, own[first : first + AT_ONCE])
-            for prompt, own in places.items()
-            for first in range(0, len(own), AT_ONCE)
+            (prompt, indices[first : first + AT_ONCE])
+            for prompt, indices in places.items()
+            for first in range(0, len(indices), AT_ONCE)
         ]
         common = {
             "model": self._name,
@@ -104,14 +104,14 @@ class ServedModel:
             **({"structured_outputs": {"regex": regex}} if regex else {}),
         }
         asked = [
-            {**common, "prompt": prompt, "n": len(own), "seed": seed}
-            for (prompt, own), seed in zip(parts, rng.integers(2**31, size=len(parts)).tolist(), strict=True)
+            {**common, "prompt": prompt, "n": len(indices), "seed": seed}
+            for (prompt, indices), seed in zip(parts, rng.integers(2**31, size=len(parts)).tolist(), strict=True)
         ]
         drawn = Sampled([[] for _ in prompts], np.zeros(len(prompts), dtype=np.float32), [None] * len(prompts))
         pool = ThreadPoolExecutor(IN_FLIGHT)
         try:
-            for (_, own), answer in zip(parts, pool.map(self._answers, asked), strict=True):
-                for place, (tokens, log_prob) in zip(own, answer, strict=True):
+            for (_, indices), answer in zip(parts, pool.map(self._answers, asked), strict=True):
+                for place, (tokens, log_prob) in zip(indices, answer, strict=True):
                     drawn.ends[place] = tokens.pop() if tokens and tokens[-1] in self._stops else None
                     drawn.tokens[place][:], drawn.log_prob[place] = tokens, log_prob
         finally:
@@ -141,17 +141,17 @@ class ServedModel:
         from laurel.llm.causal import save_causal
 
         start_server(self._settings)
-        before, self._name, self._stops = self._name, f"laurel-{uuid4().hex}", local.stops
+        previous, self._name, self._stops = self._name, f"laurel-{uuid4().hex}", local.stops
         place = Path(self._folder.name, self._name)
         save_causal(local, place)
         self._post("load_lora_adapter", {"lora_name": self._name, "lora_path": str(place)})
-        if before:
-            self._post("unload_lora_adapter", {"lora_name": before})
-            rmtree(Path(self._folder.name, before))
+        if previous:
+            self._post("unload_lora_adapter", {"lora_name": previous})
+            rmtree(Path(self._folder.name, previous))
 
-    def _post(self, what: str, content: Mapping[str, Any]) -> bytes:
+    def _post(self, path: str, content: Mapping[str, Any]) -> bytes:
         request = urllib.request.Request(  # noqa: S310 - an address of this machine
-            f"{self._serve.base_url}/{what}",
+            f"{self._serve.base_url}/{path}",
             json.dumps(content).encode(),
             {"Content-Type": "application/json"},
         )
@@ -159,11 +159,11 @@ class ServedModel:
             with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
                 body: bytes = answer.read()
         except HTTPError as error:
-            why = error.read().decode(errors="replace")[:SHOWN]
-            own = " ".join(options_of(self._settings))
+            cause = error.read().decode(errors="replace")[:SHOWN]
+            options = " ".join(options_of(self._settings))
             raise RefusedError(
-                f"The server at {self._serve.base_url} ({KEY}) refuses {what}: {error.code} {why}. A server that you "
-                f"start yourself needs VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and the options {own}."
+                f"The server at {self._serve.base_url} ({KEY}) refuses {path}: {error.code} {cause}. A server that you "
+                f"start yourself needs VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and the options {options}."
             ) from None
         except OSError as error:
             raise RefusedError(f"The server at {self._serve.base_url} ({KEY}) does not answer: {error}.") from None

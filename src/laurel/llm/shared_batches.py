@@ -39,13 +39,13 @@ def share_of(tokens: Tensor) -> Tensor | float:
     """Return the factor that converts a mean over this process's tokens to its part of the mean over all processes'
     tokens.
     """
-    where = place()
-    if where.world == 1:
+    process = place()
+    if process.world == 1:
         return 1.0
     from accelerate.utils import reduce
 
     total: Tensor = reduce(tokens.clone(), "sum")
-    return tokens * where.world / total.clamp(min=1)
+    return tokens * process.world / total.clamp(min=1)
 
 
 def processes_for(n: int, processes: int) -> int:
@@ -60,8 +60,8 @@ class Parts:
     If the last batch cannot be shared equally, the remainder, fewer rows than there are processes, is left out.
     """
 
-    def __init__(self, n_rows: int, batch_size: int, seed: int | None, where: Place) -> None:
-        self._n_rows, self._batch_size, self._seed, self._where = n_rows, batch_size, seed, where
+    def __init__(self, n_rows: int, batch_size: int, seed: int | None, process: Place) -> None:
+        self._n_rows, self._batch_size, self._seed, self._where = n_rows, batch_size, seed, process
         self._epoch = 0
 
     def __len__(self) -> int:
@@ -77,27 +77,27 @@ class Parts:
         self._epoch += 1
         for first in range(0, self._n_rows, self._batch_size):
             batch = order[first : first + self._batch_size]
-            own = len(batch) // self._where.world
-            if own:
-                yield batch[self._where.rank * own : (self._where.rank + 1) * own]
+            share = len(batch) // self._where.world
+            if share:
+                yield batch[self._where.rank * share : (self._where.rank + 1) * share]
 
 
-def shared(base: Any, where: Place) -> Any:
+def shared(base: Any, process: Place) -> Any:
     """Return a TRL trainer whose batches are shared by the processes.
 
     Args:
         base: SFTTrainer, DPOTrainer, KTOTrainer or CPOTrainer; its `per_device_train_batch_size` counts the rows of
             all processes.
-        where: this process's place.
+        process: this process's place.
     """
     from torch.utils.data import DataLoader
 
     class Shared(base):  # type: ignore[misc]
         def get_train_dataloader(self) -> Any:
-            usual, own = super().get_train_dataloader(), self.args
-            seed = own.seed if own.train_sampling_strategy == "random" else None  # KTO does not shuffle rows
-            parts: Any = Parts(len(usual.dataset), own.per_device_train_batch_size, seed, where)
-            return DataLoader(usual.dataset, batch_sampler=parts, collate_fn=usual.collate_fn)
+            loader, args = super().get_train_dataloader(), self.args
+            seed = args.seed if args.train_sampling_strategy == "random" else None  # KTO does not shuffle rows
+            parts: Any = Parts(len(loader.dataset), args.per_device_train_batch_size, seed, process)
+            return DataLoader(loader.dataset, batch_sampler=parts, collate_fn=loader.collate_fn)
 
         def concatenated_forward(self, model: Any, batch: Any) -> Any:  # of CPO
             found = list(super().concatenated_forward(model, batch))

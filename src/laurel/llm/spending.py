@@ -67,9 +67,9 @@ class Ledger:
         """Return what all other accounts have spent; what they have reserved in other processes; and in this one."""
         way = ("way_calls", "way_tokens", "way_cost")
         sums = [
-            *(f"coalesce(sum({one}), 0)" for one in ("calls", "tokens", "cost")),
-            *(f"coalesce(sum({one}) FILTER (WHERE pid != :pid), 0)" for one in way),
-            *(f"coalesce(sum({one}) FILTER (WHERE pid = :pid), 0)" for one in way),
+            *(f"coalesce(sum({column}), 0)" for column in ("calls", "tokens", "cost")),
+            *(f"coalesce(sum({column}) FILTER (WHERE pid != :pid), 0)" for column in way),
+            *(f"coalesce(sum({column}) FILTER (WHERE pid = :pid), 0)" for column in way),
         ]
         query = f"SELECT {', '.join(sums)} FROM spending WHERE account != :account"  # noqa: S608
         with self._opened() as file:

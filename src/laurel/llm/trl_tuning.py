@@ -74,7 +74,7 @@ class Tuning:
     """grpo and rloo only: temperature at which the answers were sampled."""
 
 
-def imitate(local: LocalModel, rows: Sequence[tuple[str, str]], how: Tuning, seed: int) -> float:
+def imitate(local: LocalModel, rows: Sequence[tuple[str, str]], tuning: Tuning, seed: int) -> float:
     """Train the model in place on rows of prompts and answers; return the loss.
 
     Raises:
@@ -85,10 +85,10 @@ def imitate(local: LocalModel, rows: Sequence[tuple[str, str]], how: Tuning, see
     from trl import SFTConfig, SFTTrainer
 
     data = [{"prompt": prompt, "completion": answer} for prompt, answer in rows]
-    return _train(local, SFTTrainer, SFTConfig, data, how, seed, {"max_length": local.context})
+    return _train(local, SFTTrainer, SFTConfig, data, tuning, seed, {"max_length": local.context})
 
 
-def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: Tuning, seed: int) -> float:
+def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, tuning: Tuning, seed: int) -> float:
     """Train the model in place to prefer the chosen answers; return the loss.
 
     The reference of dpo and kto is the model before the call.
@@ -99,35 +99,35 @@ def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: 
     """
     need("trl")
     data = [pair._asdict() for pair in pairs]
-    extra: dict[str, Any] = {"max_length": local.context, "beta": how.beta}
+    extra: dict[str, Any] = {"max_length": local.context, "beta": tuning.beta}
     if loss == "simpo":
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # experimental, but the version is pinned
         from trl.experimental.cpo import CPOConfig, CPOTrainer
 
-        extra |= {"loss_type": "simpo", "simpo_gamma": how.gamma, "cpo_alpha": how.imitation}
+        extra |= {"loss_type": "simpo", "simpo_gamma": tuning.gamma, "cpo_alpha": tuning.imitation}
         extra |= {"remove_unused_columns": False}
-        return _train(local, CPOTrainer, CPOConfig, data, how, seed, extra)
+        return _train(local, CPOTrainer, CPOConfig, data, tuning, seed, extra)
     if loss == "dpo":
         from trl import DPOConfig, DPOTrainer
 
-        if how.imitation:
-            extra |= {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, how.imitation]}
-        return _train(local, DPOTrainer, DPOConfig, data, how, seed, extra, reference=True)
+        if tuning.imitation:
+            extra |= {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, tuning.imitation]}
+        return _train(local, DPOTrainer, DPOConfig, data, tuning, seed, extra, reference=True)
     if loss != "kto":
         raise ValueError(f"{loss} does not learn from pairs")
     from trl import KTOConfig, KTOTrainer
 
     from laurel.llm.kto import imitating, mismatched
 
-    single = mismatched(pairs, how.batch_size, seed)
-    extra["per_device_train_batch_size"] = 2 * how.batch_size
+    single = mismatched(pairs, tuning.batch_size, seed)
+    extra["per_device_train_batch_size"] = 2 * tuning.batch_size
     # keeps the order of rows and batches; other processes would not find a cache file
-    extra["precompute_ref_log_probs"] = how.epochs > 1 and place().world == 1
-    trainer = imitating(KTOTrainer, how.imitation) if how.imitation else KTOTrainer
-    return _train(local, trainer, KTOConfig, single, how, seed, extra, reference=True)
+    extra["precompute_ref_log_probs"] = tuning.epochs > 1 and place().world == 1
+    trainer = imitating(KTOTrainer, tuning.imitation) if tuning.imitation else KTOTrainer
+    return _train(local, trainer, KTOConfig, single, tuning, seed, extra, reference=True)
 
 
-def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int) -> float:
+def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, tuning: Tuning, seed: int) -> float:
     """Train the model in place towards the answers with the higher scores of their group; return the loss.
 
     infonce: the negative logarithm of the total probability of the best answers (all with the highest score) in a
@@ -138,11 +138,11 @@ def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, ho
         MissingPackageError: TRL is not installed.
         TrainingError: the loss is NaN or infinite.
     """
-    return _of_groups(local, groups, loss, how, seed, {})
+    return _of_groups(local, groups, loss, tuning, seed, {})
 
 
 def gradient_of_groups(
-    local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int
+    local: LocalModel, groups: Sequence[Group], loss: Loss, tuning: Tuning, seed: int
 ) -> tuple[float, dict[str, Tensor]]:
     """Return the loss of all groups and its gradient with respect to the LoRA weights, for the caller's optimizer.
 
@@ -150,41 +150,41 @@ def gradient_of_groups(
 
     Args:
         local: the model, which is not modified.
-        groups: of equal size; batches of `how.batch_size` answers only save memory.
+        groups: of equal size; batches of `tuning.batch_size` answers only save memory.
         loss: grpo or rloo.
-        how: max_grad_norm clips the gradient; beta, batch_size and temperature as in training.
+        tuning: max_grad_norm clips the gradient; beta, batch_size and temperature as in training.
 
     Raises:
         MissingPackageError: TRL is not installed.
         TrainingError: the loss is NaN or infinite.
     """
-    before = weights_of(local.model)
-    batches = sum(len(group.answers) for group in groups) // how.batch_size
-    once = {"optim": "sgd", "learning_rate": 1.0, "gradient_accumulation_steps": batches}
-    loss_value = _of_groups(local, groups, loss, how, seed, once, from_base=True)
-    gradient = {name: before[name] - weight for name, weight in weights_of(local.model).items()}  # a step of plain SGD
-    put_weights(local.model, before)
+    weights = weights_of(local.model)
+    batches = sum(len(group.answers) for group in groups) // tuning.batch_size
+    changes = {"optim": "sgd", "learning_rate": 1.0, "gradient_accumulation_steps": batches}
+    loss_value = _of_groups(local, groups, loss, tuning, seed, changes, from_base=True)
+    gradient = {name: weights[name] - weight for name, weight in weights_of(local.model).items()}  # a step of plain SGD
+    put_weights(local.model, weights)
     return loss_value, gradient
 
 
-def step_of(groups: Sequence[Any], loss: str, how: Tuning, processes: int = 1) -> int:
+def step_of(groups: Sequence[Any], loss: str, tuning: Tuning, processes: int = 1) -> int:
     """Return how many groups a step takes. In each pass TRL drops the groups that do not fill a last step.
 
-    So among the sizes from half of `how.batch_size` up to it that the processes can share equally, those that leave the
-    fewest groups over are considered, and the largest of them is taken.
+    So among the sizes from half of `tuning.batch_size` up to it that the processes can share equally, those that leave
+    the fewest groups over are considered, and the largest of them is taken.
     """
-    most = how.batch_size if loss == "infonce" else max(1, how.batch_size // len(groups[0].answers))
-    if len(groups) <= most:
+    limit = tuning.batch_size if loss == "infonce" else max(1, tuning.batch_size // len(groups[0].answers))
+    if len(groups) <= limit:
         return len(groups)
-    sizes = [size for size in range(most, most // 2, -1) if size % processes == 0]
-    return min(sizes, key=lambda size: len(groups) % size, default=most)
+    sizes = [size for size in range(limit, limit // 2, -1) if size % processes == 0]
+    return min(sizes, key=lambda size: len(groups) % size, default=limit)
 
 
 def _of_groups(
     local: LocalModel,
     groups: Sequence[Group],
     loss: Loss,
-    how: Tuning,
+    tuning: Tuning,
     seed: int,
     changes: Mapping[str, Any],
     *,
@@ -201,10 +201,10 @@ def _of_groups(
     size, world = len(groups[0].answers), place().world
     extra: dict[str, Any] = {
         "num_generations": size,
-        "beta": how.beta,
-        "temperature": how.temperature,
+        "beta": tuning.beta,
+        "temperature": tuning.temperature,
         "max_completion_length": local.context,
-        "per_device_train_batch_size": step_of(groups, loss, how, world) // world * size,
+        "per_device_train_batch_size": step_of(groups, loss, tuning, world) // world * size,
         **changes,
     }
     if loss in ("grpo", "infonce"):
@@ -212,7 +212,7 @@ def _of_groups(
 
         trainer, config, home = GRPOTrainer, GRPOConfig, GRPOTrainer.__module__
         if loss == "infonce":
-            trainer = _contrastive(trainer, how)
+            trainer = _contrastive(trainer, tuning)
             # no reference; scores minus their group's mean; likelihoods are the model's own
             extra |= {"beta": 0.0, "scale_rewards": "none", "temperature": 1.0}
     elif loss == "rloo":
@@ -221,13 +221,13 @@ def _of_groups(
         trainer, config, home = RLOOTrainer, RLOOConfig, RLOOTrainer.__module__
     else:
         raise ValueError(f"{loss} does not learn from groups")
-    before = None if from_base or loss == "infonce" else _sampler(local, how.temperature)
-    recorded = _recorded(trainer, groups, before, returns_log_probs=loss != "rloo")
+    sampler = None if from_base or loss == "infonce" else _sampler(local, tuning.temperature)
+    recorded = _recorded(trainer, groups, sampler, returns_log_probs=loss != "rloo")
     data = [{"prompt": group.prompt} for group in groups]
     reward = {"reward_funcs": [recorded.scores_of]}
     # without LoRA weights TRL would load the reference from the directory of the untrained model, if it is still there
     with patch(f"{home}.create_model_from_path", reference):
-        return _train(local, recorded, config, data, how, seed, extra, arguments=reward, from_base=from_base)
+        return _train(local, recorded, config, data, tuning, seed, extra, arguments=reward, from_base=from_base)
 
 
 def _sampler(local: LocalModel, temperature: float) -> Any:
@@ -239,7 +239,7 @@ def _sampler(local: LocalModel, temperature: float) -> Any:
     return model
 
 
-def _contrastive(base: Any, how: Tuning) -> Any:
+def _contrastive(base: Any, tuning: Tuning) -> Any:
     """Return TRL's GRPO with InfoNCE as its loss."""
     import torch
 
@@ -257,18 +257,18 @@ def _contrastive(base: Any, how: Tuning) -> Any:
             order = inputs["place"].argsort()
             mean, score = (row[order].view(-1, self.num_generations) for row in (mean, inputs["advantages"]))
             best = score == score.max(dim=1, keepdim=True).values
-            share = (how.beta * mean).log_softmax(dim=1).masked_fill(~best, -torch.inf).logsumexp(dim=1)
+            share = (tuning.beta * mean).log_softmax(dim=1).masked_fill(~best, -torch.inf).logsumexp(dim=1)
             imitated = (mean * best).sum(dim=1) / best.sum(dim=1)
-            return -(share + how.imitation * imitated).mean()
+            return -(share + tuning.imitation * imitated).mean()
 
     return Contrastive
 
 
-def _recorded(base: Any, groups: Sequence[Group], before: Any, *, returns_log_probs: bool) -> Any:
+def _recorded(base: Any, groups: Sequence[Group], sampler: Any, *, returns_log_probs: bool) -> Any:
     """Return TRL's trainer of groups with recorded answers instead of sampling.
 
     Args:
-        before: the model that sampled them, whose likelihoods the clipped ratios of grpo and rloo divide by; TRL takes
+        sampler: the model that sampled them, whose likelihoods the clipped ratios of grpo and rloo divide by; TRL takes
             the trained model's own, since it would sample anew for each step. None: there is one step, or no ratio.
     """
     import torch
@@ -307,13 +307,13 @@ def _recorded(base: Any, groups: Sequence[Group], before: Any, *, returns_log_pr
 
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             outputs = super()._generate_and_score_completions(inputs)
-            if before is None:
+            if sampler is None:
                 return outputs
             mask = outputs["completion_mask"]
             ids = torch.cat([outputs["prompt_ids"], outputs["completion_ids"]], dim=1)
             seen = torch.cat([outputs["prompt_mask"], mask], dim=1)
             with torch.no_grad():
-                logs, *_ = self._get_per_token_logps_and_entropies(before, ids, seen, mask.shape[1])
+                logs, *_ = self._get_per_token_logps_and_entropies(sampler, ids, seen, mask.shape[1])
             return {**outputs, "old_per_token_logps": logs, "old_logps": (logs * mask).sum(dim=1)}
 
         @staticmethod
@@ -328,7 +328,7 @@ def _train(
     trainer: Any,
     config: Any,
     data: list[dict[str, Any]],
-    how: Tuning,
+    tuning: Tuning,
     seed: int,
     extra: Mapping[str, Any],
     *,
@@ -340,9 +340,9 @@ def _train(
     from datasets import Dataset, disable_progress_bars
     from transformers import PrinterCallback
 
-    where = place()
-    if where.world > 1 and not hasattr(trainer, "scores_of"):  # trainers of groups do this themselves
-        trainer = shared(trainer, where)
+    process = place()
+    if process.world > 1 and not hasattr(trainer, "scores_of"):  # trainers of groups do this themselves
+        trainer = shared(trainer, process)
     disable_progress_bars()
     model = _copy(local)
     if local.device.type == "cpu" and max(sum(len(str(text)) for text in row.values()) for row in data) <= SHORT:
@@ -351,11 +351,11 @@ def _train(
         warnings.simplefilter("ignore")  # TRL uses names that transformers has deprecated
         settings: dict[str, Any] = {
             "output_dir": scratch,
-            "num_train_epochs": how.epochs,
-            "learning_rate": how.learning_rate,
+            "num_train_epochs": tuning.epochs,
+            "learning_rate": tuning.learning_rate,
             "lr_scheduler_type": "constant",
-            "per_device_train_batch_size": how.batch_size,
-            "max_grad_norm": how.max_grad_norm,
+            "per_device_train_batch_size": tuning.batch_size,
+            "max_grad_norm": tuning.max_grad_norm,
             "weight_decay": 0.0,
             "bf16": False,
             "gradient_checkpointing": False,
@@ -382,7 +382,7 @@ def _train(
         if from_base and "ref" in runner.model.peft_config:
             runner.model.delete_adapter("ref")  # TRL's copy of the adapter; without one it uses the base model
         loss = float(runner.train().training_loss)
-        loss = mean_of_all(loss) if where.world > 1 else loss
+        loss = mean_of_all(loss) if process.world > 1 else loss
     if not math.isfinite(loss):
         raise TrainingError("The language model's loss is NaN or infinite: lower its learning_rate.")
     put_weights(local.model, dict(weights_of(model)))

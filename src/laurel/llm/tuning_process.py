@@ -47,7 +47,12 @@ SHOWN = 2000
 
 
 def tune(
-    local: LocalModel, loss: Loss | Literal["imitate"], rows: Sequence[Any], how: Tuning, seed: int, processes: int = 1
+    local: LocalModel,
+    loss: Loss | Literal["imitate"],
+    rows: Sequence[Any],
+    tuning: Tuning,
+    seed: int,
+    processes: int = 1,
 ) -> float:
     """Train the model in place by any of `laurel.llm.trl_tuning`'s functions; return the loss.
 
@@ -55,7 +60,7 @@ def tune(
         local: the model.
         loss: the function; imitate takes rows of prompts and answers, others pairs or groups.
         rows: training data.
-        how: `batch_size` counts the rows of all processes.
+        tuning: `batch_size` counts the rows of all processes.
         seed: of the order of the rows.
         processes: number of processes that share each batch; 1: this process alone.
 
@@ -64,24 +69,24 @@ def tune(
         TrainingError: the loss is NaN or infinite, or a process failed.
     """
     if loss not in (*PAIRED, "imitate"):  # so that a batch with few groups is the same for any number of processes
-        processes = processes_for(step_of(rows, loss, how, processes), processes)
+        processes = processes_for(step_of(rows, loss, tuning, processes), processes)
     if min(processes, len(rows)) == 1:
-        return _work(local, loss, rows, how, seed)
+        return _work(local, loss, rows, tuning, seed)
     if local.device.type == "cuda":
         _make_room(processes)
     with tempfile.TemporaryDirectory(prefix="laurel-tuning-") as name:
         folder = Path(name)
-        _write(folder, local, loss, rows, how, seed)
+        _write(folder, local, loss, rows, tuning, seed)
         _run(folder, min(processes, len(rows)))
         return _take(folder, local)
 
 
-def _work(local: LocalModel, loss: Any, rows: Sequence[Any], how: Tuning, seed: int) -> float:
+def _work(local: LocalModel, loss: Any, rows: Sequence[Any], tuning: Tuning, seed: int) -> float:
     if loss == "imitate":
-        return imitate(local, rows, how, seed)
+        return imitate(local, rows, tuning, seed)
     if loss in PAIRED:
-        return learn_from_pairs(local, rows, loss, how, seed)
-    return learn_from_groups(local, rows, loss, how, seed)
+        return learn_from_pairs(local, rows, loss, tuning, seed)
+    return learn_from_groups(local, rows, loss, tuning, seed)
 
 
 def _make_room(processes: int) -> None:
@@ -95,7 +100,7 @@ def _make_room(processes: int) -> None:
     torch.cuda.empty_cache()  # the first process uses the same GPU
 
 
-def _write(folder: Path, local: LocalModel, loss: str, rows: Sequence[Any], how: Tuning, seed: int) -> None:
+def _write(folder: Path, local: LocalModel, loss: str, rows: Sequence[Any], tuning: Tuning, seed: int) -> None:
     from safetensors.torch import save_file
 
     rank = local.model.peft_config["default"].r if is_adapted(local) else 0
@@ -109,7 +114,7 @@ def _write(folder: Path, local: LocalModel, loss: str, rows: Sequence[Any], how:
         "device": local.device.type,
         "loss": loss,
         "rows": rows,
-        "how": dataclasses.asdict(how),
+        "how": dataclasses.asdict(tuning),
         "seed": seed,
     }
     (folder / JOB).write_text(json.dumps(job), encoding="utf-8")
@@ -166,14 +171,14 @@ def _take(folder: Path, local: LocalModel) -> float:
 
 def _main(folder: Path) -> int:
     """Run one process's part of a job; return its exit code."""
-    where = place()
+    process = place()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         _do(folder)
     except Exception as error:  # noqa: BLE001 - the caller reports any exception
         sentence = str(error) if isinstance(error, LaurelError) else _sentence(error)
         written = json.dumps({"sentence": sentence, "trace": f"\n{traceback.format_exc()}"})
-        (folder / FAILED.replace("*", str(where.rank))).write_text(written, encoding="utf-8")
+        (folder / FAILED.replace("*", str(process.rank))).write_text(written, encoding="utf-8")
         return 1
     return 0
 

@@ -65,8 +65,8 @@ class PolicyShare(Section):
         """Options of the actor."""
         if not self.replays_agent:
             return dict(self.options)
-        own = {"path": self.path, "epsilon": self.epsilon}
-        return self.options | {name: own[name] for name in own.keys() & options_of_actor(self.kind).keys()}
+        replay = {"path": self.path, "epsilon": self.epsilon}
+        return self.options | {name: replay[name] for name in replay.keys() & options_of_actor(self.kind).keys()}
 
     @property
     def replays_agent(self) -> bool:
@@ -189,13 +189,13 @@ class Params(Section):
     @model_validator(mode="after")
     def _rounds_are_whole(self) -> Params:
         if self.annotate.in_rounds and self.pipeline.annotate_shards > 1:
-            which = (
+            cause = (
                 f"annotate.sampler {self.annotate.sampler}"
                 if self.annotate.adaptive
                 else f"annotate.stop.rule {self.annotate.stop.rule}"
             )
             raise ValueError(
-                f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but {which} depends on all labels so "
+                f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but {cause} depends on all labels so "
                 "far, which parallel steps do not share: set annotate_shards to 1, or use sampler uniform or "
                 "frequency and stop.rule none."
             )
@@ -229,7 +229,7 @@ class Params(Section):
         Raises:
             KeyError: there is no such arm.
         """
-        own_arm = next((one for one in self.arms if one.name == arm), None) or arm_of(arm)
+        own_arm = next((candidate for candidate in self.arms if candidate.name == arm), None) or arm_of(arm)
         rewards = resolved(self.rewards, own_arm.reward)
         return self.model_copy(update={"arms": (own_arm,), "rewards": rewards})
 

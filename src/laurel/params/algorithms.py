@@ -63,7 +63,7 @@ class LearnerParams(Section):
     @property
     def helpers(self) -> tuple[Helper, ...]:
         """The helper and the planner, if any."""
-        return tuple(one for one in (self.helper, self.planner) if one is not None)
+        return tuple(helper for helper in (self.helper, self.planner) if helper is not None)
 
     @property
     def sampled_in(self) -> int:
@@ -86,9 +86,9 @@ class AlgorithmParams(LearnerParams):
 
     @property
     def helper(self) -> Helper | None:
-        own: HintsParams | None = getattr(self, "hints", None)  # of another package's algorithm, too
+        hints: HintsParams | None = getattr(self, "hints", None)  # of another package's algorithm, too
         key = f"agent.{self.algorithm}.hints"
-        return None if own is None else Helper(own.actor, own.options, key, "hints", own.share)
+        return None if hints is None else Helper(hints.actor, hints.options, key, "hints", hints.share)
 
     @property
     def learned_discount(self) -> float:

@@ -259,8 +259,8 @@ class AnnotateParams(PluggedSection):
         """Return the params of a judge: MAIN, or one of `judges`."""
         if name == MAIN:
             return self
-        alone = self.model_copy(update={"judges": {}, "feedback_seeds": 1})
-        return alone.overridden(self.judges[name], f"annotate.judges.{name}")
+        single = self.model_copy(update={"judges": {}, "feedback_seeds": 1})
+        return single.overridden(self.judges[name], f"annotate.judges.{name}")
 
     def judge_named(self, name: str, key: str) -> AnnotateParams:
         """Return the params of the judge that a setting names.
@@ -336,10 +336,10 @@ class AnnotateParams(PluggedSection):
 
     @model_validator(mode="after")
     def _judges_are_annotators(self) -> AnnotateParams:
-        for name, own in self.judges.items():
-            if shared := SHARED.intersection(own):
+        for name, settings in self.judges.items():
+            if shared := SHARED.intersection(settings):
                 raise ValueError(f"has judges.{name}.{min(shared)}, which all judges share: set it once in annotate.")
-            asking = own.get("language_model")
+            asking = settings.get("language_model")
             if isinstance(asking, dict) and "responses" in asking:
                 raise ValueError(f"has judges.{name}.language_model.responses, which all judges share: set it once.")
             try:

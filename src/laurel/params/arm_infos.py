@@ -97,9 +97,9 @@ def _own_hints(arm: ArmParams) -> Mapping[str, Any] | None:
 
 def _own_planner(arm: ArmParams, agent: AgentParams) -> Helper | None:
     """Return the planner whose subgoals an arm's agents learn, if the arm itself sets it; None otherwise."""
-    own = arm.agent if arm.trained and isinstance(arm.agent, dict) else {}
-    subgoals = own.get("subgoals")
-    if own.get("algorithm") != "subgoals" and not (isinstance(subgoals, dict) and "options" in subgoals):
+    settings = arm.agent if arm.trained and isinstance(arm.agent, dict) else {}
+    subgoals = settings.get("subgoals")
+    if settings.get("algorithm") != "subgoals" and not (isinstance(subgoals, dict) and "options" in subgoals):
         return None
     return arm.agent_of(agent).settings.planner
 

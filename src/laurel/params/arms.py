@@ -72,7 +72,7 @@ class ArmParams(Section):
     @classmethod
     def _in_order(cls, reward: dict[str, float]) -> dict[str, float]:
         """Put the largest weight first: in structures of Kubeflow Pipelines the order that was written is lost."""
-        return dict(sorted(reward.items(), key=lambda one: (-one[1], one[0])))
+        return dict(sorted(reward.items(), key=lambda entry: (-entry[1], entry[0])))
 
     @field_validator("agent")
     @classmethod
@@ -84,17 +84,17 @@ class ArmParams(Section):
                 )
             return agent
         # seeds and steps are the same for all arms
-        own = ("algorithm", "engine", "curriculum", *ALGORITHMS.kinds(), "sb3")
+        settable = ("algorithm", "engine", "curriculum", *ALGORITHMS.kinds(), "sb3")
         if "actor" in agent:
             if not isinstance(agent["actor"], str):
                 raise ValueError(f"has actor {shown(agent['actor'])}, but must name an actor.")
             if not isinstance(agent.get("options", {}), dict):
                 raise ValueError(f"has options {shown(agent['options'])}, but must be a mapping of arguments.")
             cls._may_differ(agent["actor"])
-            own = ("actor", "options")
+            settable = ("actor", "options")
         for name in agent:
-            if name not in own:
-                raise ValueError(f"names {shown(name)}, but an arm may only set {', '.join(own)}.")
+            if name not in settable:
+                raise ValueError(f"names {shown(name)}, but an arm may only set {', '.join(settable)}.")
         return agent
 
     @model_validator(mode="after")
@@ -128,19 +128,19 @@ class ArmParams(Section):
 
     def shaping_of(self, base: ShapingParams) -> ShapingParams:
         """Return the section `shaping` with the arm's own settings."""
-        own = {} if self.extrinsic is None else {"extrinsic": self.extrinsic}
-        return _merged(base, {**self.shaping, **own}, "shaping")
+        weight = {} if self.extrinsic is None else {"extrinsic": self.extrinsic}
+        return _merged(base, {**self.shaping, **weight}, "shaping")
 
     def agent_of(self, base: AgentParams) -> AgentParams:
         """Return the section `agent` with the arm's own settings."""
         return _merged(base, self.agent if self.trained and isinstance(self.agent, dict) else {}, "agent")
 
 
-def _merged(base: Any, own: Mapping[str, JsonValue], key: str) -> Any:
-    if not own:
+def _merged(base: Any, changes: Mapping[str, JsonValue], key: str) -> Any:
+    if not changes:
         return base
     try:
-        return type(base).model_validate(merged(base.model_dump(), own, whole=("kwargs",)))
+        return type(base).model_validate(merged(base.model_dump(), changes, replaced=("kwargs",)))
     except ValidationError as error:
         raise refusals(type(base), error, (key,)) from None
 
@@ -194,8 +194,8 @@ def _read(value: Any) -> Any:
             entries.append(arm_of(item))
         else:
             hint = closest(item, WELL_KNOWN) if isinstance(item, str) else ""
-            other = " Or name an arm's reward, as in {name: mine, reward: score}."
-            raise refusal((number,), f"is {shown(item)}, but must be one of {allowed}.{hint}{other}", item)
+            example = " Or name an arm's reward, as in {name: mine, reward: score}."
+            raise refusal((number,), f"is {shown(item)}, but must be one of {allowed}.{hint}{example}", item)
     return tuple(entries)
 
 
@@ -237,8 +237,8 @@ def used(sections: Mapping[str, Any]) -> dict[str, Any]:
     if "arms" in content:
         content["arms"] = {arm["name"]: arm for arm in content["arms"]}
         for arm in sections["arms"] if agent is not None else ():
-            if (own := arm.agent_of(agent)) != agent:
-                content["arms"][arm.name]["agent"] = _used_agent(own)
+            if (merged_agent := arm.agent_of(agent)) != agent:
+                content["arms"][arm.name]["agent"] = _used_agent(merged_agent)
     return content
 
 

@@ -26,9 +26,9 @@ def filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Refuse an empty list and duplicate entries."""
-    twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
-    if twice is not None:
-        raise ValueError(f"names {twice} twice; list it once.")
+    duplicate = next((value for i, value in enumerate(values) if value in values[:i]), None)
+    if duplicate is not None:
+        raise ValueError(f"names {duplicate} twice; list it once.")
     return filled(values)
 
 
@@ -72,19 +72,21 @@ def dumped(sections: Mapping[str, Any]) -> dict[str, Any]:
     return {name: to_jsonable_python(section) for name, section in sections.items()}
 
 
-def merged(base: Any, changes: Any, whole: Collection[str] = ()) -> Any:
+def merged(base: Any, changes: Any, replaced: Collection[str] = ()) -> Any:
     """Merge nested mappings; values that are not mappings are replaced.
 
     Args:
-        whole: names whose mappings are replaced, too.
+        replaced: names whose mappings are replaced, too.
 
     >>> merged({"env": {"id": "A", "kwargs": {}}, "arms": ["x"]}, {"env": {"id": "B"}, "arms": ["y"]})
     {'env': {'id': 'B', 'kwargs': {}}, 'arms': ['y']}
     """
     if not (isinstance(base, Mapping) and isinstance(changes, Mapping)):
         return changes
-    own = {name: value if name in whole else merged(base.get(name), value, whole) for name, value in changes.items()}
-    return {**base, **own}
+    updates = {
+        name: value if name in replaced else merged(base.get(name), value, replaced) for name, value in changes.items()
+    }
+    return {**base, **updates}
 
 
 class Section(BaseModel):
@@ -111,11 +113,11 @@ def _docstrings(section: type) -> dict[str, str]:
     (defined,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(defined, ast.ClassDef)
     return {
-        field.target.id: inspect.cleandoc(below.value.value)
-        for field, below in pairwise(defined.body)
+        field.target.id: inspect.cleandoc(following.value.value)
+        for field, following in pairwise(defined.body)
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)
-        and isinstance(below, ast.Expr)
-        and isinstance(below.value, ast.Constant)
-        and isinstance(below.value.value, str)
+        and isinstance(following, ast.Expr)
+        and isinstance(following.value, ast.Constant)
+        and isinstance(following.value.value, str)
     }

@@ -57,8 +57,8 @@ def read_mapping(path: Path, start: str = "laurel init creates a project with a 
         raise ParamsError(f"{path}: cannot be read ({error.strerror}).") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ParamsError(f"{path}: not valid YAML{where}: {error.problem or error.context}.") from None
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ParamsError(f"{path}: not valid YAML{place}: {error.problem or error.context}.") from None
     except yaml.YAMLError as error:
         raise ParamsError(f"{path}: not valid YAML: {' '.join(str(error).split())}.") from None
     except RecursionError:
@@ -108,8 +108,8 @@ def sentences(source: str, model: type[BaseModel], error: ValidationError, prefi
     """
     items = error.errors(include_url=False)
     lines = [sentence(source, model, {**item, "loc": (*prefix, *item["loc"])}) for item in items[:MOST_SENTENCES]]
-    more = len(items) - len(lines)
-    return "\n".join([*lines, *([f"{source}: and {more:,} more errors."] if more else [])])
+    n_left = len(items) - len(lines)
+    return "\n".join([*lines, *([f"{source}: and {n_left:,} more errors."] if n_left else [])])
 
 
 def sentence(source: str, model: type[BaseModel], item: Any) -> str:
@@ -124,8 +124,8 @@ def sentence(source: str, model: type[BaseModel], item: Any) -> str:
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
     if item["type"] == "invalid_key" or loc[-1:] == ("[key]",):
         section = ".".join(map(str, loc[: -2 if loc[-1] == "[key]" else -1]))
-        where = f" in {section}" if section else ""
-        return printable(f"{source}: key {shown(value)}{where} must be text; write it in quotes.")
+        place = f" in {section}" if section else ""
+        return printable(f"{source}: key {shown(value)}{place} must be text; write it in quotes.")
     return printable(f"{source}: {key or 'it'} {_problem(model, item)}")
 
 

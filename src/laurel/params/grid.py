@@ -71,16 +71,16 @@ def _cells(grid: GridParams, annotate: AnnotateParams, path: Path) -> Iterator[C
     for number, changes in enumerate(grid.models):
         source = f"{path}: models[{number}]"
         named = changes.get("name")
-        own = annotate.overridden({key: value for key, value in changes.items() if key != "name"}, source)
-        if not isinstance(own.section, ChatSection):
-            yield Cell(str(named or f"models[{number}] {own.annotator}"), None, None, own)
+        judge = annotate.overridden({key: value for key, value in changes.items() if key != "name"}, source)
+        if not isinstance(judge.section, ChatSection):
+            yield Cell(str(named or f"models[{number}] {judge.annotator}"), None, None, judge)
             continue
-        chat: Any = own.section
+        chat: Any = judge.section
         temperatures = grid.temperatures or (chat.temperature,)
-        for prompt in grid.prompts or (own.language_model.prompt,):
+        for prompt in grid.prompts or (judge.language_model.prompt,):
             for temperature in temperatures if chat.writes else (None,):
-                further = {"language_model": {"prompt": prompt}}
+                changed = {"language_model": {"prompt": prompt}}
                 if temperature is not None:
-                    further[own.annotator] = {"temperature": temperature}  # type: ignore[dict-item]
-                judged_by = own.overridden(further, source)  # type: ignore[arg-type]
+                    changed[judge.annotator] = {"temperature": temperature}  # type: ignore[dict-item]
+                judged_by = judge.overridden(changed, source)  # type: ignore[arg-type]
                 yield Cell(str(named or f"models[{number}] {chat.model}"), prompt, temperature, judged_by)

@@ -63,9 +63,10 @@ _NOT_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "
 def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for field in value:
         if field in _OWN_FIELDS:
-            own = _OWN_FIELDS[field]
+            setting = _OWN_FIELDS[field]
             raise ValueError(
-                f"must not hold {field}: " + (f"set annotate.openai.{own}." if own else "Laurel sets it by itself.")
+                f"must not hold {field}: "
+                + (f"set annotate.openai.{setting}." if setting else "Laurel sets it by itself.")
             )
     if _SECRET.search(" ".join(_keys_in(value))):
         raise ValueError(

@@ -46,20 +46,20 @@ def role_of_actor(kind: str, options: Mapping[str, Any] = MappingProxyType({})) 
     try:
         role: Role = declared(options) if callable(declared) else declared
     except Exception as error:  # another package's code may raise anything
-        why = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
-        raise ParamsError(f'The actor "{kind}": its role for the options {dict(options)} raised {why}.') from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
+        raise ParamsError(f'The actor "{kind}": its role for the options {dict(options)} raised {reason}.') from error
     check_role(f'The actor "{kind}"', role)
     return role
 
 
-def check_role(what: str, role: object) -> None:
+def check_role(subject: str, role: object) -> None:
     """Refuse a role that another package's plug-in declares, if it is none.
 
     Raises:
         ParamsError: there is no such role.
     """
     if role not in get_args(Role):
-        raise ParamsError(f"{what} declares the role {role!r}, but it must be one of {', '.join(get_args(Role))}.")
+        raise ParamsError(f"{subject} declares the role {role!r}, but it must be one of {', '.join(get_args(Role))}.")
 
 
 def replays_agent(kind: str) -> bool:

@@ -166,10 +166,10 @@ class LanguageActorParams(TunedModelParams):
         rows = max(1, self.batch_size // self.proposals) if groups else self.batch_size
         if rows % self.processes:
             per_step = f"{rows} groups a step (batch_size / proposals)" if groups else f"batch_size {rows}"
-            more = math.ceil(rows / self.processes) * self.processes * (self.proposals if groups else 1)
+            size = math.ceil(rows / self.processes) * self.processes * (self.proposals if groups else 1)
             raise ValueError(
                 f"has processes {self.processes} and {per_step}, which they cannot share equally: set batch_size to "
-                f"{more}, for instance."
+                f"{size}, for instance."
             )
         return self
 
@@ -209,8 +209,8 @@ class LanguageActorParams(TunedModelParams):
     def _groups_are_the_models_own(self) -> LanguageActorParams:
         if self.loss not in GROUPED:
             return self
-        for name, own in (("keep_best", False), ("memory_rounds", 1)):
-            if getattr(self, name) != own:
+        for name, default in (("keep_best", False), ("memory_rounds", 1)):
+            if getattr(self, name) != default:
                 raise ValueError(
                     f"has {name}, but {self.loss} learns only from answers that the model itself sampled in the "
                     f"round: leave {name} out."

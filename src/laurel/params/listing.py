@@ -65,20 +65,20 @@ def listed(section: str = "") -> list[Parameter]:
     schema = Params.model_json_schema()
     fields = list(_below(schema, schema["$defs"], ""))
     for kind in METHODS.kinds():  # each has its own settings, under the names of its rewards
-        own = METHODS.load(kind, "rewards").Settings.model_json_schema()
-        fields += _below(own, own.get("$defs", {}), f"rewards.{kind}.")
+        section_schema = METHODS.load(kind, "rewards").Settings.model_json_schema()
+        fields += _below(section_schema, section_schema.get("$defs", {}), f"rewards.{kind}.")
     for place in (AnnotateParams, AgentParams):
         for kind in place.plugins.kinds():
             if kind not in place.model_fields:
-                own = place.section_class(kind).model_json_schema()
-                fields += _below(own, own.get("$defs", {}), f"{place.key}.{kind}.")
+                section_schema = place.section_class(kind).model_json_schema()
+                fields += _below(section_schema, section_schema.get("$defs", {}), f"{place.key}.{kind}.")
     if not section:
         return fields
     chosen = [
         field for field in fields if field.name == section or field.name.startswith((f"{section}.", f"{section}["))
     ]
     if not chosen:
-        names = {one.name for one in fields} | {one.name.rpartition(".")[0] for one in fields}
+        names = {field.name for field in fields} | {field.name.rpartition(".")[0] for field in fields}
         raise ParamsError(f"There is no section or parameter {section}.{closest(section, sorted(names - {''}))}")
     return chosen
 

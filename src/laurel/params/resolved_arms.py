@@ -48,26 +48,28 @@ def resolve_arms(
 
 
 def _resolved(arm: ArmParams, role: Role, shaping: ShapingParams, agent: AgentParams) -> Arm:
-    own = arm.agent_of(agent)
-    shaped = arm.shaping_of(shaping).of_agent(own.gamma)
-    return Arm(arm.name, role, arm.reward, shaped, own, arm.actor, arm.actor_options)
+    resolved = arm.agent_of(agent)
+    shaped = arm.shaping_of(shaping).of_agent(resolved.gamma)
+    return Arm(arm.name, role, arm.reward, shaped, resolved, arm.actor, arm.actor_options)
 
 
 def served_actors(arms: Iterable[Arm]) -> dict[str, LanguageActorParams]:
     """Return the settings of the arms whose proposals a server samples, by the arm's name."""
-    return {name: own for name, own in _language_actors(arms) if own.serve}
+    return {name: settings for name, settings in _language_actors(arms) if settings.serve}
 
 
 def tuned_together(arms: Iterable[Arm]) -> bool:
     """Whether any arm's model is tuned by several processes on GPUs."""
-    return any(own.processes > 1 for _, own in _language_actors(arm for arm in arms if arm.agent.device != "cpu"))
+    return any(
+        settings.processes > 1 for _, settings in _language_actors(arm for arm in arms if arm.agent.device != "cpu")
+    )
 
 
 def _language_actors(arms: Iterable[Arm]) -> Iterator[tuple[str, LanguageActorParams]]:
     for arm in arms:
-        own = arm.agent.settings if arm.trained else None
-        if isinstance(own, LanguageActorParams):
-            yield arm.name, own
+        settings = arm.agent.settings if arm.trained else None
+        if isinstance(settings, LanguageActorParams):
+            yield arm.name, settings
 
 
 def check_servers(arms: Iterable[Arm]) -> None:
@@ -75,10 +77,10 @@ def check_servers(arms: Iterable[Arm]) -> None:
     first: dict[str, tuple[str, tuple[Any, ...]]] = {}
     for name, settings in served_actors(arms).items():
         assert settings.serve is not None
-        address, own = settings.serve.base_url, (settings.model, settings.rank, settings.dtype, settings.serve)
-        other, served = first.setdefault(address, (name, own))
-        if served != own:
+        address, server = settings.serve.base_url, (settings.model, settings.rank, settings.dtype, settings.serve)
+        owner, served = first.setdefault(address, (name, server))
+        if served != server:
             raise ParamsError(
-                f"The arms {other} and {name} need different servers at {address}, as their model, lora_rank, dtype or "
+                f"The arms {owner} and {name} need different servers at {address}, as their model, lora_rank, dtype or "
                 "serve differ: give one of them another port in agent.language_model.serve.base_url."
             )

@@ -86,8 +86,8 @@ class Searched(Section):
         """Whether a value lies within EDGE of an end of the range, on its scale; False for choices."""
         if not isinstance(value, int | float) or self.low is None or self.high is None:
             return False
-        low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, value))
-        return not EDGE < (at - low) / (high - low) < 1 - EDGE
+        low, high, position = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        return not EDGE < (position - low) / (high - low) < 1 - EDGE
 
 
 Space = Mapping[str, Searched]
@@ -200,20 +200,20 @@ def _is_section(annotation: Any) -> bool:
 def _default(params: Params, arm: str) -> list[str]:
     agent = agent_of(params, arm)
     fields, searched = type(agent.settings).model_fields, agent.settings.searched
-    own = [f"agent.{agent.section}.{entry}" for entry in searched if re.split("[.=]", entry)[0] in fields]
-    return [*(entry for entry in DEFAULT if _matters(entry, params, arm)), *own]
+    entries = [f"agent.{agent.section}.{entry}" for entry in searched if re.split("[.=]", entry)[0] in fields]
+    return [*(entry for entry in DEFAULT if _matters(entry, params, arm)), *entries]
 
 
 def _matters(name: str, params: Params, arm: str) -> bool:
     """Whether a parameter affects an arm: not if the arm overrides it, or has no reward to shape."""
-    (own,) = params.narrowed(arm).arms
+    (arm_params,) = params.narrowed(arm).arms
     if name == "shaping.extrinsic":
-        return own.extrinsic is None
+        return arm_params.extrinsic is None
     section, *path = name.split(".")
-    held: Any = {"shaping": own.shaping, "agent": own.agent}.get(section, {})
+    held: Any = {"shaping": arm_params.shaping, "agent": arm_params.agent}.get(section, {})
     for part in path:
         held = held.get(part, _UNSET) if isinstance(held, Mapping) else _UNSET
-    return held is _UNSET and (section != "shaping" or bool(own.reward))
+    return held is _UNSET and (section != "shaping" or bool(arm_params.reward))
 
 
 def agent_of(params: Params, arm: str) -> AgentParams:
@@ -269,8 +269,8 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
     agent = agent_of(params, arm)
     sb3 = agent.engine != "laurel"
     if parts[0] == "agent" and (parts[1] != agent.section if len(parts) > 2 else sb3 and parts[1] == "algorithm"):
-        what = f"agent.engine is {agent.engine}" if sb3 else f"agent.algorithm is {agent.algorithm}"
-        raise ParamsError(f"{OPTION}: {what}, which does not read {name}.")
+        setting = f"agent.engine is {agent.engine}" if sb3 else f"agent.algorithm is {agent.algorithm}"
+        raise ParamsError(f"{OPTION}: {setting}, which does not read {name}.")
     if not _matters(name, params, arm):
         raise ParamsError(f"{OPTION}: the arm {arm} does not depend on {name}.")
 

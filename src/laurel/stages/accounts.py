@@ -66,15 +66,15 @@ def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
         known = [account[key] for account in accounts if account[key] is not None]
         return sum(known) / len(known) if known else None
 
-    warned = Counter(warning for one in accounts for warning in one["warnings"])
+    warned = Counter(warning for account in accounts for warning in account["warnings"])
     means = {key: mean(key) for key in ("questions", "labels", "dropped", "coverage", "lag", *_SHARES)}
     return {
         "judge": accounts[0]["judge"],
-        "simulated": any(one["simulated"] for one in accounts),
+        "simulated": any(account["simulated"] for account in accounts),
         **means,
-        "distinct_labels": len(set().union(*(one["distinct"] for one in accounts))),
+        "distinct_labels": len(set().union(*(account["distinct"] for account in accounts))),
         "warnings": [{"warning": text, "agents": agents} for text, agents in warned.items()],
-        "late_agents": sum(one["late"] for one in accounts),
+        "late_agents": sum(account["late"] for account in accounts),
     }
 
 
@@ -88,9 +88,9 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
                 f"{counted(issue['agents'], 'agent')} of the arm {name}, annotated during training: {issue['warning']}"
             )
         if account["late_agents"]:
-            late = counted(account["late_agents"], "agent")
+            count = counted(account["late_agents"], "agent")
             out.notes.append(
-                f"In {late} of the arm {name}, training continued without late answers, so the run can be reproduced "
+                f"In {count} of the arm {name}, training continued without late answers, so the run can be reproduced "
                 "only from their logs of labels (rewards.NAME.replay)."
             )
         if not account["labels"]:
@@ -122,9 +122,11 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
         out.asked += account.pop(ASKED, [])
         usage = resumed_usage(of_stopped, by_asker([account, *scoring]))
         out.usage = added(out.usage, of_all([usage]))
-        if own := usage.get(account.pop(ASKER, None)):
-            again = account.get(CACHED, 0) - (own.get(CACHED) or 0)  # answers that a stopped process asked for
-            account |= {key: account[key] + more for key, more in ((CALLS, again), (CACHED, -again)) if key in account}
+        if spent := usage.get(account.pop(ASKER, None)):
+            repeated = account.get(CACHED, 0) - (spent.get(CACHED) or 0)  # answers that a stopped process asked for
+            account |= {
+                key: account[key] + amount for key, amount in ((CALLS, repeated), (CACHED, -repeated)) if key in account
+            }
         if account:  # else only the reward that scores episodes asks
             sums = by_arm.setdefault(arm.name, {})
             for key, value in account.items():
@@ -133,8 +135,8 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
     for name, sums in by_arm.items():
         answers = sums.get("answers", sums["states"])  # actors that sample again give several answers per state
         sums["parse_rate"] = 1 - sums["unread"] / max(answers, 1)
-        once = answers == sums["states"]
-        readable = f"of {'them had an answer that' if once else f'its {answers:,} answers'} could be read"
+        single = answers == sums["states"]
+        readable = f"of {'them had an answer that' if single else f'its {answers:,} answers'} could be read"
         out.notes.append(
             f"The arm {name} asked {sums['model']} about {sums['states']:,} states (distinct ones of each of its "
             f"agents), and {sums['parse_rate']:.1%} {readable}"

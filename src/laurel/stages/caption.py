@@ -127,11 +127,11 @@ def _name_action(adapter: EnvAdapter, env: EnvParams, transitions: Transitions) 
     """Whether captions of these steps, or listed ones, differ from those that do not name the action."""
     from laurel.envs import adapter_for
 
-    with_action, without = (
-        {one.describe(event) for event in {*one.encode(transitions).tolist(), *one.events()}}
-        for one in (adapter, adapter_for(env))
+    with_action, without_action = (
+        {describer.describe(event) for event in {*describer.encode(transitions).tolist(), *describer.events()}}
+        for describer in (adapter, adapter_for(env))
     )
-    return with_action != without
+    return with_action != without_action
 
 
 def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:

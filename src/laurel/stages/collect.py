@@ -63,7 +63,9 @@ def run(
                 out.counts = dict(collectors[0].collect(out.path, advance))
             else:
                 places = [out.path / f".part-{number}" for number in numbers]
-                counts = [one.collect(place, advance) for one, place in zip(collectors, places, strict=True)]
+                counts = [
+                    collector.collect(place, advance) for collector, place in zip(collectors, places, strict=True)
+                ]
                 out.counts = dict(join_trajectories(list(zip(places, counts, strict=True)), out.path))
                 for place in places:
                     shutil.rmtree(place)
@@ -96,13 +98,13 @@ class _Collector:
         from laurel.envs import adapter_for
         from laurel.seeding import derive_seed
 
-        which = [str(part)] if part else []  # the first part uses the seed of an undivided collection
-        policies_seed = derive_seed(run_seed, "collect", "policies", *which)
+        names = [str(part)] if part else []  # the first part uses the seed of an undivided collection
+        policies_seed = derive_seed(run_seed, "collect", "policies", *names)
         adapter = adapter_for(env)
         behaviour = Behaviour(params.policies, adapter, params.n_envs, policies_seed)
-        each, rest = divmod(params.steps, params.parts)
-        seed = derive_seed(run_seed, "collect", "envs", *which)
-        return _Collector(env, params, adapter, behaviour, seed, each + (part < rest))
+        size, rest = divmod(params.steps, params.parts)
+        seed = derive_seed(run_seed, "collect", "envs", *names)
+        return _Collector(env, params, adapter, behaviour, seed, size + (part < rest))
 
     def collect(self, path: Path, advance: Callable[[int], None]) -> dict[str, int]:
         """Write shards into a directory; return their counts."""

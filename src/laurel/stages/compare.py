@@ -129,9 +129,9 @@ def known_answers(
         raise DataError(f"{gold}: no such file. Label some pairs with `laurel annotate review`, or leave out --gold.")
     labels = GoldFile(gold, task_of(params.annotate, adapter))
     uncertain = sum(label.chosen == "uncertain" and label.answer is not None for label in labels.labels.values())
-    apart = f" (without {uncertain} of pairs that were chosen as uncertain)" if uncertain else ""
+    remark = f" (without {uncertain} of pairs that were chosen as uncertain)" if uncertain else ""
     subject = by_gold(adapter, labels, n, np.random.default_rng(seed), representative=True)
-    return subject, f"the gold labels in {gold}{apart}"
+    return subject, f"the gold labels in {gold}{remark}"
 
 
 def about(subject: Subject, source: str) -> str:

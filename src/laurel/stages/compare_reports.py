@@ -142,7 +142,7 @@ def _check_comparable(a: Report, b: Report) -> None:
     before, after = flatten(a.params), flatten(b.params)
     trained = [max((arm["env_steps"] for arm in report.metrics["arms"].values()), default=0) for report in (a, b)]
     longer = () if trained[0] == trained[1] else ((STEPS, "environment steps of each training run"),)
-    for key, what in (*ALIKE, *longer):  # trainings end with a whole update, so other steps may be as long
+    for key, meaning in (*ALIKE, *longer):  # trainings end with a whole update, so other steps may be as long
         # flatten keeps an empty mapping, but writes others key by key
         values = [
             {name.removeprefix(key): value for name, value in report.items() if f"{name}.".startswith(f"{key}.")}
@@ -151,29 +151,29 @@ def _check_comparable(a: Report, b: Report) -> None:
         if values[0] != values[1] and not (key == "env.id" and _is_one_environment(before[key], after[key])):
             shown = [", ".join(f"{key}{name}: {as_text(value)}" for name, value in report.items()) for report in values]
             raise DataError(
-                f"{a.name} and {b.name}: cannot be compared, because they differ in the {what}: {shown[0]} in the "
+                f"{a.name} and {b.name}: cannot be compared, because they differ in the {meaning}: {shown[0]} in the "
                 f"first, {shown[1]} in the second. Compare runs of one environment and one number of steps."
             )
 
 
-def _is_one_environment(one: str, other: str) -> bool:
+def _is_one_environment(first: str, second: str) -> bool:
     """Whether ids are the same but for the module, `module:id`, which only one of them names."""
-    (here, _, bare), (there, _, other_bare) = one.rpartition(":"), other.rpartition(":")
-    return bare == other_bare and not (here and there)
+    (first_module, _, bare), (second_module, _, other_bare) = first.rpartition(":"), second.rpartition(":")
+    return bare == other_bare and not (first_module and second_module)
 
 
 def _params(a: Report, b: Report) -> Table:
     before, after = _flat(a.params, b.params), _flat(b.params, a.params)
     keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key, NONE) != after.get(key, NONE)]
-    shown = [{key: printable(as_text(value)) for key, value in one.items()} for one in (before, after)]
-    rows = [[key, *(one.get(key, NONE) for one in shown)] for key in sorted(keys)]
+    shown = [{key: printable(as_text(value)) for key, value in report.items()} for report in (before, after)]
+    rows = [[key, *(report.get(key, NONE) for report in shown)] for key in sorted(keys)]
     return ["parameter", *STEMS], rows
 
 
-def _flat(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(params: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
     """Return dotted key -> value; of an arm that the other report lacks only the name."""
-    arms = {name: arm if name in other["arms"] else name for name, arm in own["arms"].items()}
-    return flatten({**own, "arms": arms})
+    arms = {name: arm if name in others["arms"] else name for name, arm in params["arms"].items()}
+    return flatten({**params, "arms": arms})
 
 
 def _arms(a: Report, b: Report) -> tuple[Table, int]:
@@ -183,13 +183,13 @@ def _arms(a: Report, b: Report) -> tuple[Table, int]:
     entries = [entry for of_arm in tests.values() for entry in of_arm.values()]
     for entry, adjusted in zip(entries, holm([entry["p"] for entry in entries]), strict=True):
         entry["p_holm"] = adjusted
-    heads = ["arm", *(f"{what} {stem}" for what in ("return", "success") for stem in STEMS)]
-    heads += [f"{what} {when}" for when in MEASURES.values() for what in ("P(B higher)", "p")]
+    heads = ["arm", *(f"{figure} {stem}" for figure in ("return", "success") for stem in STEMS)]
+    heads += [f"{figure} {period}" for period in MEASURES.values() for figure in ("P(B higher)", "p")]
     rows = []
     for name in names:
         row = [name]
-        for what in ("return", "success"):
-            row += [estimated(report.metrics["arms"].get(name, {}).get(what)) for report in (a, b)]
+        for quantity in ("return", "success"):
+            row += [estimated(report.metrics["arms"].get(name, {}).get(quantity)) for report in (a, b)]
         for measure in MEASURES:
             test = tests[name].get(measure)
             row += [probability(test), p_value(test["p_holm"] if test else None)]
@@ -220,11 +220,11 @@ def _scores(report: Report, arm: str) -> dict[str, Any]:
 
 def _other_steps(a: Arms, b: Arms) -> list[str]:
     """Name the arms of both reports whose agents were trained for different numbers of steps."""
-    both = {name: (a[name]["env_steps"], b[name]["env_steps"]) for name in a if name in b}
+    steps = {name: (a[name]["env_steps"], b[name]["env_steps"]) for name in a if name in b}
     return [
-        f"{name}: its agents were trained for {here:,} steps in A and {there:,} in B."
-        for name, (here, there) in both.items()
-        if here != there
+        f"{name}: its agents were trained for {before:,} steps in A and {after:,} in B."
+        for name, (before, after) in steps.items()
+        if before != after
     ]
 
 

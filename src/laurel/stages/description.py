@@ -122,9 +122,9 @@ def missing_keys(params: Params) -> list[str]:
     for arm in params.arms:
         if arm.actor is not None:
             ask(judge_asked(arm.actor, arm.actor_options), f"the actor of {arm.name}")
-    for name, own in params.resolved_arms.items():
-        for one in own.agent.settings.helpers if own.trained else ():
-            ask(judge_asked(one.actor, one.options), f"the {one.what} of {name}")
+    for name, trained_arm in params.resolved_arms.items():
+        for helper in trained_arm.agent.settings.helpers if trained_arm.trained else ():
+            ask(judge_asked(helper.actor, helper.options), f"the {helper.what} of {name}")
     for judge, names in judges_of_curricula(params).items():
         ask(judge, f"the curriculum of {', '.join(names)}")
     by_note: dict[str, list[str]] = {}
@@ -148,10 +148,10 @@ def _left_over(params: Params) -> list[str]:
                 *map(str, left[:MOST_SETS]),
                 *([f"and {len(left) - MOST_SETS:,} more"] if left[MOST_SETS:] else []),
             ]
-            which = f"label set{'s' * (len(left) > 1)} {', '.join(named)}"
+            named_sets = f"label set{'s' * (len(left) > 1)} {', '.join(named)}"
             of_judge = "" if judge == MAIN else f" of the judge {judge}"
             lines.append(
-                f"No agent learns from {which}{of_judge}: the agent with seed s learns from set s modulo {sets} "
+                f"No agent learns from {named_sets}{of_judge}: the agent with seed s learns from set s modulo {sets} "
                 "(annotate.feedback_seeds). Choose other agent.seeds, or fewer sets."
             )
     return lines
@@ -170,19 +170,19 @@ def _acting_models(params: Params, adapter: EnvAdapter) -> tuple[list[str], list
     if not arms and not helpers and not planners:
         return [], []
     view = initial_observations(params.env, adapter)
-    most = params.evaluate.episodes * len(params.agent.seeds)
+    n_episodes = params.evaluate.episodes * len(params.agent.seeds)
     training, evaluation = [], []
     for arm in arms:
         key = f"arms.{arm.name}.agent"
         actor = make_actor(str(arm.actor), adapter, key, annotate=params.annotate, **arm.actor_options)
         if cost := actor.estimate(view):
-            evaluation.append(f"{arm.name}: {cost}; {most:,} episodes in all")
-    for name, one in helpers.items():
-        if cost := make_helper(one, adapter, params.annotate).estimate(view):
-            training.append(f"{name}, {one.what}: {cost}; over {one.share:.0%} of its training")
-    for name, one in planners.items():
-        if cost := make_helper(one, adapter, params.annotate).estimate(view):
-            evaluation.append(f"{name}, {one.what} in evaluation: {cost}; {most:,} episodes in all")
+            evaluation.append(f"{arm.name}: {cost}; {n_episodes:,} episodes in all")
+    for name, entry in helpers.items():
+        if cost := make_helper(entry, adapter, params.annotate).estimate(view):
+            training.append(f"{name}, {entry.what}: {cost}; over {entry.share:.0%} of its training")
+    for name, entry in planners.items():
+        if cost := make_helper(entry, adapter, params.annotate).estimate(view):
+            evaluation.append(f"{name}, {entry.what} in evaluation: {cost}; {n_episodes:,} episodes in all")
     return training, evaluation
 
 

@@ -88,16 +88,18 @@ def _known_answer_questions(
         )
     if asking.stop.rule != "none":
         notes.append("This is for all pairs; annotate.stop may end annotation earlier.")
-    each = " in each label set" * (sets > 1)
+    suffix = " in each label set" * (sets > 1)
     if asking.probe.min_score is not None and has_probe(adapter.env_id):
         probe = load_probe(adapter.env_id).asked
         questions += probe
-        notes.append(f"{len(probe)} of the pairs{each} belong to the probe, which comes first and asks in both orders.")
+        notes.append(
+            f"{len(probe)} of the pairs{suffix} belong to the probe, which comes first and asks in both orders."
+        )
     success, why_not = questions_about_success(seed, asking, adapter, captions)
     if success:
         questions += [question.question for question in success]
         notes.append(
-            f"{len(success)} of the pairs{each}, judged first, compare success at the task with another outcome."
+            f"{len(success)} of the pairs{suffix}, judged first, compare success at the task with another outcome."
         )
     return questions, [*notes, *([why_not] if why_not else [])]
 
@@ -123,7 +125,7 @@ class _Blocks:
             estimate = alone = kind.estimate(self._adapter, questions)
             if alone is not None and asked:
                 estimate = kind.estimate(self._adapter, questions, asked)
-            nothing = (
+            no_cost = (
                 f"{len(questions):,} pairs. The annotator {voter.annotator} works in this process: "
                 "no calls, no tokens, no cost.\n"
             )
@@ -132,23 +134,23 @@ class _Blocks:
                 if shared := estimate.answered - alone.answered:
                     lines.append(f"{shared:,} of the questions are also counted above, so they count as answered here.")
                 asked |= estimate.to_ask
-            self._blocks.append((lines, estimate or nothing))
+            self._blocks.append((lines, estimate or no_cost))
 
     def text(self, asking: AnnotateParams) -> str:
         """Return all as text, with the limits of the budget that they share."""
-        estimates = [one for _, one in self._blocks if isinstance(one, Estimate)]
-        needs = sum((one.needs for one in estimates[1:]), estimates[0].needs) if estimates else None
+        estimates = [block for _, block in self._blocks if isinstance(block, Estimate)]
+        needs = sum((estimate.needs for estimate in estimates[1:]), estimates[0].needs) if estimates else None
         in_batches = any(estimate.in_batches and estimate.calls for estimate in estimates)
         if needs and in_batches:  # each round may take BATCH_MINUTES, and their number is not known
             needs = replace(needs, minutes=None)
-        then = f"may be reached, and then: {asking.budget.on_limit}"
-        reached = list(limits(asking.budget, needs, then)) if needs else []
+        outcome = f"may be reached, and then: {asking.budget.on_limit}"
+        reached = list(limits(asking.budget, needs, outcome)) if needs else []
         parts = []
-        for notes, one in self._blocks:
-            if isinstance(one, Estimate):
-                one = in_lines(one, reached if len(estimates) == 1 else [])
-            parts.append("\n".join([*notes, one]))
+        for notes, block in self._blocks:
+            if isinstance(block, Estimate):
+                block = in_lines(block, reached if len(estimates) == 1 else [])
+            parts.append("\n".join([*notes, block]))
         if needs and len(estimates) > 1:
-            by = ", at the price of batches where these are used" if in_batches else ""
-            parts.append(f"in all{by}\n{total_lines(needs, reached)}")
+            price = ", at the price of batches where these are used" if in_batches else ""
+            parts.append(f"in all{price}\n{total_lines(needs, reached)}")
         return "\n".join([*parts, NOTHING]) + "\n"

@@ -105,10 +105,10 @@ def run(
             with filming(evaluation, infos, played, results, out.path, note) as films:
                 findings = _measured(subject, results, out)
                 advance(1)
-                more, paths = small_world_figures(evaluation, infos, subject.adapter, played, results)
+                extra, paths = small_world_figures(evaluation, infos, subject.adapter, played, results)
                 if paths:
                     findings.metrics["paths"] = paths
-                figures = drawn(findings, more, out.path / FIGURES)
+                figures = drawn(findings, extra, out.path / FIGURES)
                 advance(1)
                 shown = films()
                 out.usage = added(out.usage, of_all([shown.usage]))
@@ -225,8 +225,8 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
             suspect.arm: {"agents": suspect.agents, "seeds": [period.seed for period in suspect.periods]}
             for suspect in hacked
         }
-    if further := further_measures(results, draws=evaluate.bootstrap, seed=seed):
-        metrics["further"] = further
+    if measures := further_measures(results, draws=evaluate.bootstrap, seed=seed):
+        metrics["further"] = measures
     if models := win_rates(results, curves, arms, seed):
         metrics["texts"] = models
     budget, trajectories = sections["annotate"].budget, subject.inputs["trajectories"]
@@ -247,7 +247,12 @@ def annotator_asked(sections: EvaluationSections) -> str | None:
     rewards = sections["rewards"]
     paid = [name for arm in arms_of(sections).values() if arm.trained for name in arm.reward]
     methods = [method_of(rewards[name]) for name in chain(rewards, paid)]
-    judges = [judge for one in methods for judge in (one.asked_in_fit(), one.asked_in_training()) if judge is not None]
+    judges = [
+        judge
+        for method in methods
+        for judge in (method.asked_in_fit(), method.asked_in_training())
+        if judge is not None
+    ]
     return sections["annotate"].of_judge(judges[0]).annotator if judges else None
 
 
@@ -326,20 +331,20 @@ def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTa
     learned = (reward for reward in watched.reward if method_of(stored.settings[reward]).role == "method")
     name, seed = next(learned, next(iter(watched.reward))), watched.agent.seeds[0]
     qualities = stored.qualities()
-    own = qualities[name][stored.set_of_seed(name, seed)] if name in qualities else {}
-    every = [
+    own_quality = qualities[name][stored.set_of_seed(name, seed)] if name in qualities else {}
+    all_qualities = [
         {"reward": reward, "label_set": number, "judge": judge_of(reward, stored.settings), **quality}
         for reward, sets in qualities.items()
         for number, quality in enumerate(sets)
     ]
-    beside = {"of": name, "by": every} if len(every) > 1 else {}
+    others = {"of": name, "by": all_qualities} if len(all_qualities) > 1 else {}
     if isinstance(method_of(stored.settings[name]), LearningMethod):
         place = own_reward(agents / watched.name / seed_folder(seed), name)
         table = method_of(stored.settings[name]).table(place, watched.shaping.quantile)
         table = replace(table, learned_by=f"the agent of {watched.name} with seed {seed}") if table else None
     else:
         table = stored.table(name, watched.shaping.quantile, seed)
-    return table, {**own, **beside}
+    return table, {**own_quality, **others}
 
 
 def _track(

@@ -86,8 +86,8 @@ def filming(
             written.unlink()
             if "missing" in record:
                 return Films(missing=record["missing"], usage=usage)
-            every = [Portrait(**{**one, "file": folder / one["file"]}) for one in record["portraits"]]
-            return Films(folder / ANIMATION, record["animation_of"], every, usage=usage)
+            portraits = [Portrait(**{**fields, "file": folder / fields["file"]}) for fields in record["portraits"]]
+            return Films(folder / ANIMATION, record["animation_of"], portraits, usage=usage)
 
         yield films
 
@@ -210,7 +210,7 @@ def small_world_figures(
     env = evaluation.context.env.with_kwargs(evaluation.evaluate.kwargs)
     rows = None if adapter.table is None else map_of(env)  # not a small grid world
     medians, seed = _median_seeds(results), derive_seed(evaluation.run_seed, "paths")
-    trained = {arm.name: (arm, place) for arm, own, place in agents if place and medians[arm.name] == own}
+    trained = {arm.name: (arm, place) for arm, agent_seed, place in agents if place and medians[arm.name] == agent_seed}
     walked, critics = [], {}
     for name in (info.name for info in ordered(infos) if info.name in trained):
         arm, place = trained[name]
@@ -223,7 +223,7 @@ def small_world_figures(
         after = paths_of(env, adapter, load_actor(adapter, arm, place, greedy=True), seed)
         walked.append(ArmPaths(name, rows, before, after))
     figures = {"paths": path_figure(walked)} if walked else {}
-    measured = {one.arm: {"seed": medians[one.arm], **one.measured()} for one in walked}
+    measured = {arm_paths.arm: {"seed": medians[arm_paths.arm], **arm_paths.measured()} for arm_paths in walked}
     return figures | ({"critics": critic_figure(critics)} if critics else {}), measured
 
 

@@ -46,18 +46,18 @@ def run(
     if tuning:
         require_trl()
     preferences = read_any(rows)
-    how = {"model": model, "train": "all" if tuning else "head", "seed": seed, **(asdict(tuning) if tuning else {})}
+    params = {"model": model, "train": "all" if tuning else "head", "seed": seed, **(asdict(tuning) if tuning else {})}
 
     def encode(texts: list[str]) -> Any:
         with progress(len(texts), "reward fit: encode", "texts") as advance:
             return encode_cached(model, texts, advance)
 
-    with output_directory(output, stage=STAGE, params=how, inputs={"rows": rows}) as out:
+    with output_directory(output, stage=STAGE, params=params, inputs={"rows": rows}) as out:
         _, quality = fit_rows(preferences, model, tuning=tuning, seed=seed, place=out.path, encode=encode)
         write_json(out.path / QUALITY, quality)
         unlabelled = int((~preferences.labels.usable).sum())
-        alike = len(preferences) - unlabelled - quality["pairs"]
-        out.counts = {"rows": len(preferences), "unlabelled": unlabelled, "identical": alike, "pairs": quality["pairs"]}
+        equal = len(preferences) - unlabelled - quality["pairs"]
+        out.counts = {"rows": len(preferences), "unlabelled": unlabelled, "identical": equal, "pairs": quality["pairs"]}
         if preferences.left_out:
             out.notes.append(f"Columns that were not read: {', '.join(preferences.left_out)}.")
         notes, counts = list(out.notes), dict(out.counts)

@@ -78,7 +78,7 @@ def _results(reward: Described, reports: Path) -> Mapping[str, Any] | None:
     """Return the metrics of agents trained on this reward; None without any."""
     if not (reports / METRICS).exists():
         return None
-    folder = next((one for one in reward.place.resolve().parents if (one / "manifest.json").exists()), None)
+    folder = next((parent for parent in reward.place.resolve().parents if (parent / "manifest.json").exists()), None)
     made_from = checked_manifest(reports, "evaluate")["inputs"].get("reward")
     if folder is None or checked_manifest(folder, "train-reward")["digest"] != made_from:
         return None
@@ -88,7 +88,7 @@ def _results(reward: Described, reports: Path) -> Mapping[str, Any] | None:
 def model_card(reward: Described, labels: Mapping[str, Any], results: Mapping[str, Any] | None) -> str:
     """Return the card of a reward."""
     env, method = reward.env.id, method_of(reward.settings)
-    alone = _scores_captions(reward)
+    scores_captions = _scores_captions(reward)
     head = {"library_name": "laurel", "tags": ["reinforcement-learning", "reward-model", "laurel", env]}
     quality = read_json(reward.place / QUALITY) if (reward.place / QUALITY).exists() else {}
     parts = [
@@ -97,7 +97,7 @@ def model_card(reward: Described, labels: Mapping[str, Any], results: Mapping[st
         f"Made by Laurel {__version__}, by the method `{method.kind}` ({method.summary}). "
         + (
             "It gives a number to a caption, a sentence that says what happened in a step."
-            if alone
+            if scores_captions
             else "It pays the steps of an episode; it gives no number to a single caption."
         ),
         "```python\nimport laurel\n\n"
@@ -116,7 +116,10 @@ def model_card(reward: Described, labels: Mapping[str, Any], results: Mapping[st
         else "No agents had been trained on this reward when the card was written.",
         "## Limits",
         f"It was made for {env}"
-        + (" and only knows its captions; in another environment it pays for captions with similar words" * alone)
+        + (
+            " and only knows its captions; in another environment it pays for captions with similar words"
+            * scores_captions
+        )
         + ". Judge agents by the environment's own reward, beside controls.",
     ]
     return "\n\n".join(parts) + "\n"
@@ -124,7 +127,7 @@ def model_card(reward: Described, labels: Mapping[str, Any], results: Mapping[st
 
 def _of_other_seeds(reward: Described) -> str:
     """Say which agents were paid this reward, if others of its arms were paid another one of the same name."""
-    folder = next(one for one in reward.place.resolve().parents if (one / INDEX).exists())
+    folder = next(parent for parent in reward.place.resolve().parents if (parent / INDEX).exists())
     stored = StoredRewards.read(folder)
     if stored.seeds[reward.name] is not None:
         seed = reward.place.name
@@ -170,8 +173,8 @@ def size_category(n_rows: int) -> str:
     ('n<1K', '10K<n<100K', '1M<n<10M')
     """
     ends = ["1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T"]
-    above = bisect([1000 * 10**power for power in range(len(ends))], n_rows)
-    return "n<1K" if above == 0 else "n>1T" if above == len(ends) else f"{ends[above - 1]}<n<{ends[above]}"
+    place = bisect([1000 * 10**power for power in range(len(ends))], n_rows)
+    return "n<1K" if place == 0 else "n>1T" if place == len(ends) else f"{ends[place - 1]}<n<{ends[place]}"
 
 
 def dataset_card(reward: Described, labels: Mapping[str, Any], n_rows: int, left_out: int, texts: Sequence[str]) -> str:

@@ -103,7 +103,7 @@ def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: 
     pairs, preferences = read_labels(out.path)
     chosen = np.concatenate(candidates(pairs, preferences, seed)) if share else draw(pairs, preferences, seed)
     answers = answers_of(out.path, chosen)
-    keys = {str(one["response"]) for some in answers.values() for one in some} - {""}
+    keys = {str(answer["response"]) for group in answers.values() for answer in group} - {""}
     write_sample(out.path, chosen, pairs, preferences, texts, answers, _replies(annotate, sorted(keys)))
 
 
@@ -122,7 +122,7 @@ def keep_missing(annotate: AnnotateParams, failures: Mapping[str, Mapping[str, i
 
 def join_missing(shards: Sequence[Path], out: Output) -> None:
     """Write the reasons for missing answers of all shares."""
-    write_missing(out.path, gather(one for shard in shards for one in read_missing(shard)))
+    write_missing(out.path, gather(entry for shard in shards for entry in read_missing(shard)))
 
 
 def join_success(shards: Sequence[Path], out: Output) -> None:
@@ -210,7 +210,7 @@ def assess(
     measured = measure(pairs, preferences, read_verdicts(out.path), known, _seed(seed), members)
     quality = {"annotator": read_annotator(out.path), **measured}
     if missing := read_missing(out.path):
-        quality["missing"] = [asdict(one) for one in missing]
+        quality["missing"] = [asdict(entry) for entry in missing]
     if gold is not None:
         quality["gold_labels"] = len(gold.labels)
         if gold.others:

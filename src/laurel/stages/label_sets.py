@@ -50,11 +50,11 @@ def titled(notes: Mapping[LabelSet, Sequence[str]], annotate: AnnotateParams) ->
 
     Those on the main judge's first label set are left out: they are among the stage's notes, without a title.
     """
-    where: dict[tuple[str, str], list[int]] = {}
-    for one, some in notes.items():
-        for note in some:
-            where.setdefault((one.judge, note), []).append(one.number)
-    for (judge, note), numbers in where.items():
+    numbers_by_note: dict[tuple[str, str], list[int]] = {}
+    for label_set, lines in notes.items():
+        for note in lines:
+            numbers_by_note.setdefault((label_set.judge, note), []).append(label_set.number)
+    for (judge, note), numbers in numbers_by_note.items():
         if (judge, numbers[0]) != (MAIN, 0):
             yield f"{title(judge, numbers, annotate)}: {note}"
 
@@ -66,5 +66,6 @@ def measured(preferences: Path, sets: Sequence[LabelSet]) -> list[dict[str, Any]
         DataError: one is missing or damaged.
     """
     return [
-        {"judge": one.judge, "label_set": one.number, **read_json(one.place(preferences) / QUALITY)} for one in sets
+        {"judge": label_set.judge, "label_set": label_set.number, **read_json(label_set.place(preferences) / QUALITY)}
+        for label_set in sets
     ]

@@ -52,24 +52,24 @@ def _failures(
     annotate: AnnotateParams, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
 ) -> list[str]:
     """Check whether the annotator failed too often, counted by pairs and by single answers."""
-    pairs, most = sum(statuses.values()), annotate.max_failure_rate
+    pairs, limit = sum(statuses.values()), annotate.max_failure_rate
     failed = sum(statuses[status] for status in FAILURES)
     unusable = quality.get("unusable_rate", {"value": 0.0, "of": 0})
-    if not pairs or (failed <= most * pairs and unusable["value"] <= most):
+    if not pairs or (failed <= limit * pairs and unusable["value"] <= limit):
         return []
     reasons = {
         "api_failed": "had no answer",
         "parse_failed": f"had no readable answer{_unread(out)}",
         "incomplete": "had too few answers, such as in only one of the two orders",
     }
-    why = [f"{statuses[status]} {reason}" for status, reason in reasons.items() if statuses[status]]
-    listed = f": {', '.join(why)}" if why else ""
+    causes = [f"{statuses[status]} {reason}" for status, reason in reasons.items() if statuses[status]]
+    listed = f": {', '.join(causes)}" if causes else ""
     failures = [f"{failed / pairs:.1%} of {pairs} pairs have no label because the annotator failed{listed}"]
     if unusable["of"]:
         share = f"{unusable['value']:.1%} of {unusable['of']:,}"
         example = "" if statuses["parse_failed"] else _unread(out)
         failures.append(f"{share} answers are missing or could not be read{example}")
-    return [f"{', and '.join(failures)}; at most {most:.1%} are allowed (annotate.max_failure_rate).{_why(out)}"]
+    return [f"{', and '.join(failures)}; at most {limit:.1%} are allowed (annotate.max_failure_rate).{_why(out)}"]
 
 
 def _nothing_to_learn(
@@ -87,14 +87,14 @@ def _nothing_to_learn(
         for status, words in (("tie", "ties"), ("abstain", "abstained"), ("incomplete", "answered in part"))
         if statuses[status] or status != "incomplete"
     )
-    cause, why = "", f"Try {advice.ties}." if statuses["tie"] else f"Try {advice.asking}."
+    cause, remedy = "", f"Try {advice.ties}." if statuses["tie"] else f"Try {advice.asking}."
     if bias is not None and abs(bias["value"] - 0.5) > MOST_BIAS:
         cause = (
             f"{bias['value']:.1%} of decided answers preferred the text shown first ({interval(bias)}): its answers "
             f"depend on the order instead of the texts. "
         )
-        why = f"Try {advice.asking}."
-    return [f"{cause}None of {pairs} pairs has a preference ({counts}): there is nothing to learn. {why}"]
+        remedy = f"Try {advice.asking}."
+    return [f"{cause}None of {pairs} pairs has a preference ({counts}): there is nothing to learn. {remedy}"]
 
 
 def _why(out: Output) -> str:
@@ -102,7 +102,7 @@ def _why(out: Output) -> str:
     missing = read_missing(out.path)
     if not missing:
         return ""
-    advice = f" {AGAIN}" if any(one.verdict == FAILED for one in missing) else ""
+    advice = f" {AGAIN}" if any(entry.verdict == FAILED for entry in missing) else ""
     return f" Reasons: {most_frequent(missing).rstrip('.')}.{advice}"
 
 

@@ -62,7 +62,7 @@ def branches(arms: Sequence[ArmParams], seeds: Sequence[int], seeds_per_step: in
             f"pipeline.seeds_per_step is {size}, which makes {len(names) * len(divided)} branches of {len(names)} arms "
             f"and {len(seeds)} seeds, but at most {MAX_BRANCHES} can be collected. Set it to {enough} or more."
         )
-    return [Branch(arm, some) for arm in names for some in divided]
+    return [Branch(arm, group) for arm in names for group in divided]
 
 
 def _trained(arms: Sequence[ArmParams]) -> list[str]:
@@ -100,7 +100,7 @@ def run(
     from laurel.training.engines import steps_of
     from laurel.training.task import Agent
 
-    described, every, seeds = used(sections), arms_of(sections), sections["agent"].seeds
+    described, arms_by_name, seeds = used(sections), arms_of(sections), sections["agent"].seeds
     context = RewardContext(sections["env"], sections["caption"], sections["annotate"], sections["rewards"])
     adapter = context.adapter
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
@@ -116,18 +116,18 @@ def run(
         untracked: list[Agent] = []
         left_out: list[str] = []  # notes on arms without agents come first, as in an undivided stage
         notes: list[str] = []
-        for path, branch in sorted(held.items(), key=lambda item: list(every).index(item[1].arm)):
-            trained = [(every[branch.arm], own, path / branch.arm / seed_folder(own)) for own in branch.seeds]
-            trained = [one for one in trained if one[2].is_dir()]  # none if the arm was left out
-            for arm, own, place in trained:
-                shutil.copytree(place, out.path / arm.name / seed_folder(own))
+        for path, branch in sorted(held.items(), key=lambda item: list(arms_by_name).index(item[1].arm)):
+            trained = [(arms_by_name[branch.arm], seed, path / branch.arm / seed_folder(seed)) for seed in branch.seeds]
+            trained = [agent for agent in trained if agent[2].is_dir()]  # none if the arm was left out
+            for arm, seed, place in trained:
+                shutil.copytree(place, out.path / arm.name / seed_folder(seed))
             places += trained
             if manifests[path]["mlflow_run_id"] is None:
                 untracked += trained
                 out.asked += manifests[path][ASKED]
             out.join(manifests[path])
             out.agent_runs |= manifests[path].get("mlflow_agent_runs", {})
-            arms = [every[branch.arm]] if trained else []
+            arms = [arms_by_name[branch.arm]] if trained else []
             of_this = [*notes_on_arms(arms, context, adapter), *notes_on_training(trained)]
             (notes if trained else left_out).extend(note for note in manifests[path]["notes"] if note not in of_this)
         arms = list({arm.name: arm for arm, *_ in places}.values())

@@ -68,6 +68,6 @@ _OUTPUTS = (*PLACES.values(), "reports")
 def _among(outputs: Iterable[Path], file: str) -> bool:
     """Whether a file is an output of a stage, or a folder that contains one."""
     return any(
-        one.resolve().is_relative_to(Path(file).resolve()) or Path(file).resolve().is_relative_to(one.resolve())
-        for one in outputs
+        output.resolve().is_relative_to(Path(file).resolve()) or Path(file).resolve().is_relative_to(output.resolve())
+        for output in outputs
     )

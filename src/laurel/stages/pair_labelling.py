@@ -118,10 +118,10 @@ class PairLabelling:
             if refusals := ask_about_success(self.seed, annotate, self.adapter, texts, annotator, out):
                 return refusals
             before = failures_of(annotator)  # of questions with known answers, which are no labels
-            most = len(_share(range(rounds.at_most), shard))
+            n_pairs = len(_share(range(rounds.at_most), shard))
             with (
                 LabelWriter(out.path, annotate.sampler, seed, annotator.name) as labels,
-                progress(most, "annotate", "pairs") as advance,
+                progress(n_pairs, "annotate", "pairs") as advance,
                 heap_frozen(),
             ):
                 all_asked = _label(rounds, annotator, segments.texts, shard, labels, advance)
@@ -130,13 +130,13 @@ class PairLabelling:
             keep_missing(annotate, _since(before, failures_of(annotator)), out)
             if not all_asked:
                 of_shard = f" of shard {shard[0] + 1} of {shard[1]}" if shard else ""
-                judged = f"{sum(statuses.values()):,} of {most:,} pairs{of_shard} were judged"
-                why = (
+                judged = f"{sum(statuses.values()):,} of {n_pairs:,} pairs{of_shard} were judged"
+                reason = (
                     f"the budget of {budget.reached} was reached"
                     if budget.reached
                     else "the others were not asked about"
                 )
-                cut_short = f"{judged}: {why}."
+                cut_short = f"{judged}: {reason}."
                 out.notes.append(cut_short)
             out.notes += [note for voter in annotate.voters for note in kind_of(voter).notes()]
             if annotator.simulated:
@@ -153,7 +153,7 @@ class PairLabelling:
             return refusals
 
 
-def _since(before: Failures, now: Failures) -> Failures:
+def _since(before: Failures, after: Failures) -> Failures:
     """Return annotator -> reason -> number of failures after `before`."""
     return {
         name: {
@@ -161,7 +161,7 @@ def _since(before: Failures, now: Failures) -> Failures:
             for reason, total in reasons.items()
             if (count := total - before.get(name, {}).get(reason, 0)) > 0
         }
-        for name, reasons in now.items()
+        for name, reasons in after.items()
     }
 
 

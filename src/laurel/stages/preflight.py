@@ -53,21 +53,21 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     if params.evaluate.kwargs:
         _check_evaluation(params, adapter)
     names = list(STAGE)
-    ahead = names[names.index(start) :]
-    if "train-agents" in ahead:
+    names_ahead = names[names.index(start) :]
+    if "train-agents" in names_ahead:
         from laurel.stages.workload import judges_of_curricula
 
         _check_agents(params, adapter)
         for judge in judges_of_curricula(params):
             kind_of(params.annotate.of_judge(judge)).check_here()
-    if "train-reward" in ahead:
+    if "train-reward" in names_ahead:
         _check_files(params)
-    if "annotate" in ahead and params.judges:
-        _check_annotators(params, adapter, here=True)
+    if "annotate" in names_ahead and params.judges:
+        _check_annotators(params, adapter, check_machine=True)
         if gold:
             gold_of(params.annotate, adapter)
             require_references(params.annotate, params.judges)
-    if "collect" in ahead:
+    if "collect" in names_ahead:
         Behaviour(params.collect.policies, adapter, params.collect.n_envs, 0)
     for arm in params.arms:
         if arm.actor is not None:
@@ -85,10 +85,10 @@ def check_search(params: Params, sweep: Sweep) -> None:
     from laurel.params.search import with_values
 
     chosen = [name for name in TRAINERS if name in sweep.space]
-    alone = params.narrowed(sweep.arm)
+    narrowed = params.narrowed(sweep.arm)
     for values in product(*(sweep.space[name].choices or () for name in chosen)):
         try:
-            candidate = with_values(alone, dict(zip(chosen, values, strict=True)))
+            candidate = with_values(narrowed, dict(zip(chosen, values, strict=True)))
         except ParamsError:  # an incompatible algorithm and engine: such a trial fails, others may not
             continue
         check_run(candidate, "train-agents")
@@ -99,10 +99,10 @@ def _check_evaluation(params: Params, adapter: EnvAdapter) -> None:
     from laurel.envs import adapter_for
 
     try:
-        other = adapter_for(params.env.with_kwargs(params.evaluate.kwargs))
+        evaluated = adapter_for(params.env.with_kwargs(params.evaluate.kwargs))
     except EnvError as error:  # training's arguments alone were accepted
         raise EnvError(f"evaluate.kwargs: {str(error).removeprefix('env.kwargs: ')}") from error
-    if (other.row_space, other.action_space) != (adapter.row_space, adapter.action_space):
+    if (evaluated.row_space, evaluated.action_space) != (adapter.row_space, adapter.action_space):
         raise ParamsError(
             f"evaluate.kwargs is {params.evaluate.kwargs}, with which {params.env.id} has other observations or "
             f"actions than in training. Leave out the arguments that change them."
@@ -169,11 +169,11 @@ def _check_files(params: Params) -> None:
                 raise DataError(f"rewards.{name}.{key}: {place} does not exist. Correct the path, or leave {key} out.")
 
 
-def _check_annotators(params: Params, adapter: EnvAdapter, *, here: bool = False) -> None:
-    """Refuse annotators that do not fit; with `here`, also check this machine."""
+def _check_annotators(params: Params, adapter: EnvAdapter, *, check_machine: bool = False) -> None:
+    """Refuse annotators that do not fit; with `check_machine`, also check this machine."""
     voters = [voter for judge in params.judges for voter in params.annotate.of_judge(judge).voters]
     for voter in voters:
         check_annotator(kind_of(voter), adapter)
-    if here:
+    if check_machine:
         for voter in voters:
             kind_of(voter).check_here()

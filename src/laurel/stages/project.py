@@ -57,12 +57,12 @@ def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list
         if not force and up_to_date(stage, params, folder):
             tell(f"{stage.name}: up to date")
             continue
-        ahead = [took[one.name] for one in STAGES[number - 1 :]]
-        known = [seconds for seconds in ahead if seconds is not None]
-        before = (
-            f"; this and the following stages took {in_words(sum(known))} before" if len(known) == len(ahead) else ""
+        times = [took[later.name] for later in STAGES[number - 1 :]]
+        known = [seconds for seconds in times if seconds is not None]
+        estimate = (
+            f"; this and the following stages took {in_words(sum(known))} before" if len(known) == len(times) else ""
         )
-        tell(f"stage {number} of {len(STAGES)}: {stage.name}{before}")
+        tell(f"stage {number} of {len(STAGES)}: {stage.name}{estimate}")
         _run(stage, params_file, folder)
         ran.append(stage.name)
     return ran
@@ -130,8 +130,8 @@ def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
         return None
     used = stage.used(params)
     files = own_files(used, outputs.values())
-    about = {"params": used, "files": files, "judges": judges, "inputs": inputs, "version": __version__}
-    return {"made_from": digest_json(about), "digest": digest, "stamp": stamp_directory(folder / stage.output)}
+    content = {"params": used, "files": files, "judges": judges, "inputs": inputs, "version": __version__}
+    return {"made_from": digest_json(content), "digest": digest, "stamp": stamp_directory(folder / stage.output)}
 
 
 def _run(stage: Stage, params_file: Path, folder: Path) -> None:
@@ -158,7 +158,7 @@ def _run(stage: Stage, params_file: Path, folder: Path) -> None:
     if code in (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
         raise KeyboardInterrupt
     if code:
-        how = f"was killed by signal {-code}" if code < 0 else "failed"
+        outcome = f"was killed by signal {-code}" if code < 0 else "failed"
         raise StageError(
-            f"{stage.name} {how}. Finished work is kept: fix it, and run the same command to resume.", reason
+            f"{stage.name} {outcome}. Finished work is kept: fix it, and run the same command to resume.", reason
         )

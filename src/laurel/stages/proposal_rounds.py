@@ -99,6 +99,6 @@ def branches_beside(params: Params, rounds: str, seeds_per_step: int) -> list[Br
             )
         if asked.alone:
             return []
-        elsewhere = {agent.arm for agent in asked.agents}
-        arms = tuple(arm for arm in arms if arm.name not in elsewhere)
+        in_rounds = {agent.arm for agent in asked.agents}
+        arms = tuple(arm for arm in arms if arm.name not in in_rounds)
     return branches(arms, params.agent.seeds, seeds_per_step or None)

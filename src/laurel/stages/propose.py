@@ -53,5 +53,5 @@ def run(begun: Path, output: Path, shard: int, **sections: Unpack[TrainingSectio
         with servers(served_actors([arm]).values()), progress(steps, "propose", "steps") as advance:
             run_jobs([job], 1, advance, preload("train", sections["env"], [arm]))
         sampled = SampledShard.read(out.path)
-        proposals = [one for of_step in sampled.written for one in of_step if one is not None]
+        proposals = [proposal for of_step in sampled.written for proposal in of_step if proposal is not None]
         out.counts = {"proposals": len(proposals), "tokens": sum(proposal.tokens for proposal in proposals)}

@@ -67,8 +67,8 @@ def with_references(
 def _provenance() -> list[str]:
     """Return the version, commit and machine that made this: the same for equal runs."""
     host, revision = machine(), commit()
-    where = ", ".join(host[key] for key in ("cpu", "architecture", "torch_isa") if key in host)
-    return [f"Laurel {__version__}", *([revision] if revision else []), where, f"Python {host['python']}"]
+    hardware = ", ".join(host[key] for key in ("cpu", "architecture", "torch_isa") if key in host)
+    return [f"Laurel {__version__}", *([revision] if revision else []), hardware, f"Python {host['python']}"]
 
 
 def _dated_provenance() -> list[str]:
@@ -104,11 +104,11 @@ class Findings:
     """Whose reward scores the episodes of all agents; empty if its arm's agents are paid the same."""
 
 
-def drawn(findings: Findings, more: Mapping[str, Figure], folder: Path) -> dict[str, str]:
+def drawn(findings: Findings, extra: Mapping[str, Figure], folder: Path) -> dict[str, str]:
     """Draw the figures into a folder; return each as SVG.
 
     Args:
-        more: further figures.
+        extra: further figures.
     """
     figures = plots.draw(
         findings.results,
@@ -120,7 +120,7 @@ def drawn(findings: Findings, more: Mapping[str, Figure], folder: Path) -> dict[
     )
     return {
         name: plots.svg(figure) if name.endswith(plots.LOG) else plots.save(figure, folder, name)
-        for name, figure in {**figures, **more}.items()
+        for name, figure in {**figures, **extra}.items()
     }
 
 
@@ -178,7 +178,7 @@ def write_run_page(
         provenance=_dated_provenance(),
         stage_seconds={stage: seconds for stage, seconds in took.items() if seconds is not None},
         usage={stage: used for stage, used in usage.items() if used},
-        annotators=[str(one["annotator"]) for one in metrics["annotation"].get("by", ())],
+        annotators=[str(member["annotator"]) for member in metrics["annotation"].get("by", ())],
         notes=[*(note for manifest in manifests.values() for note in manifest["run_notes"]), *out.run_notes],
     )
     (out.path / RUN_PAGE).write_text(render_run(facts), encoding="utf-8")

@@ -49,8 +49,8 @@ def hacked_arms(
     bounds = return_range(curves, results)
     paid = [arm.name for arm in arms.values() if arm.reward and arm.shaping.form == "bonus" and not arm.draws_tasks]
     return [
-        replace(one, episodes=_to_look_at(evaluation, arms[one.arm], agents, one, accounts))
-        for one in hacked(curves, paid, agents, bounds)
+        replace(suspect, episodes=_to_look_at(evaluation, arms[suspect.arm], agents, suspect, accounts))
+        for suspect in hacked(curves, paid, agents, bounds)
     ]
 
 
@@ -75,12 +75,12 @@ def misleading_sums(
         if watched and arm.trained and (arm.reward, arm.shaping) == (watched.reward, watched.shaping)
     ]
     notes = misled(results, paid, return_range(curves, results)) if paid else []
-    which = (
+    remark = (
         f" All episodes are scored by the reward of {scored_by}, also those of agents that were paid another one."
         if scored_by
         else ""
     )
-    return [note + which for note in notes]
+    return [note + remark for note in notes]
 
 
 def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str]:
@@ -110,14 +110,14 @@ def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> lis
         paid, task = np.maximum(table.rewards - table.threshold, 0), arm.shaping.extrinsic * highest
         best = f"the environment paid the best collected episode {task:.3g}"
         if table.of == "outcome":
-            most = arm.shaping.intrinsic * float(paid.max(initial=0))
-            lines.append(f"{of_arm}: the outcome of an episode pays at most {most:.3g}; {best}")
+            maximum = arm.shaping.intrinsic * float(paid.max(initial=0))
+            lines.append(f"{of_arm}: the outcome of an episode pays at most {maximum:.3g}; {best}")
             continue
-        most = arm.shaping.intrinsic * float(paid.sum())
-        once = counted(int(np.count_nonzero(paid)), "caption")
-        line = f"{of_arm}: meeting each of {once} once pays {most:.3g} in all; {best}"
+        maximum = arm.shaping.intrinsic * float(paid.sum())
+        captions = counted(int(np.count_nonzero(paid)), "caption")
+        line = f"{of_arm}: meeting each of {captions} once pays {maximum:.3g} in all; {best}"
         # the value of doing the task better; collection may never have met a sparse reward, often 1
-        if most > arm.shaping.extrinsic * (spread or 1.0):
+        if maximum > arm.shaping.extrinsic * (spread or 1.0):
             line += (
                 ". If agents collect captions instead of doing the task, lower shaping.intrinsic or set "
                 "shaping.form: potential"
@@ -163,7 +163,7 @@ def _to_look_at(
         paid, last = sum(moment.shaped or 0.0 for moment in moments), moments[-1]
         command = f"laurel play {arm.name} {worst.seed} --seed {seed}"
         played.append(Episode(command, paid, last.total, last.success, last.step))
-    return sorted(played, key=lambda one: (bool(one.solved), one.total, -one.paid))[:SHOWN_EPISODES]
+    return sorted(played, key=lambda episode: (bool(episode.solved), episode.total, -episode.paid))[:SHOWN_EPISODES]
 
 
 def reward_distances(

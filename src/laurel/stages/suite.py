@@ -104,24 +104,25 @@ def write_page(
         ParamsError: results would be dropped that may not be.
     """
     file = output / f"{suite.name}.json"
-    before = read_json(file) if file.exists() else {"runs": {}}
-    earlier = before["runs"]
+    previous = read_json(file) if file.exists() else {"runs": {}}
+    previous_runs = previous["runs"]
     results = {
-        run.name: result(run, work / run.name) or _earlier_result(run, earlier.get(run.name)) for run in suite.runs
+        run.name: result(run, work / run.name) or _earlier_result(run, previous_runs.get(run.name))
+        for run in suite.runs
     }
-    lost = [name for name in earlier if results.get(name) is None]
+    lost = [name for name in previous_runs if results.get(name) is None]
     if lost and not may_drop:
-        one = f"Run {lost[0]}" if len(lost) == 1 else f"Runs {', '.join(lost)}"
+        subject = f"Run {lost[0]}" if len(lost) == 1 else f"Runs {', '.join(lost)}"
         raise ParamsError(
-            f"{one} of {file}: the results were made with other parameters, or the suite no longer has such a run. "
+            f"{subject} of {file}: the results were made with other parameters, or the suite no longer has such a run. "
             f"They would be lost. Run the suite again (laurel benchmark FILE), or move the file to keep it."
         )
-    reasons = _reasons([run for run in suite.runs if results[run.name] is None], failed or {}, before.get(FAILED, {}))
+    reasons = _reasons([run for run in suite.runs if results[run.name] is None], failed or {}, previous.get(FAILED, {}))
     record = {
         "title": suite.title,
         "command": command,
-        "runs": {name: one for name, one in results.items() if one is not None},
-        NOT_RUN: [name for name, one in results.items() if one is None],
+        "runs": {name: outcome for name, outcome in results.items() if outcome is not None},
+        NOT_RUN: [name for name, outcome in results.items() if outcome is None],
         **({FAILED: reasons} if reasons else {}),
     }
     write_json(file, record)
@@ -158,8 +159,11 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
 
 def _written(file: Path, maker: Mapping[str, Any]) -> dict[str, Any]:
     """Return when a run ended that has no record of it, such as an earlier version's, and the cores if it ran here."""
-    here = machine()["cpu"] == maker.get("cpu")
-    return {"date": date.fromtimestamp(file.stat().st_mtime).isoformat(), "cores": os.cpu_count() if here else None}
+    is_same_machine = machine()["cpu"] == maker.get("cpu")
+    return {
+        "date": date.fromtimestamp(file.stat().st_mtime).isoformat(),
+        "cores": os.cpu_count() if is_same_machine else None,
+    }
 
 
 def _earlier_result(run: SuiteRun, earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -176,11 +180,11 @@ def _reasons(
     reasons = {}
     for run in runs:
         params = digest_json(run.content)
-        before = earlier.get(run.name, {})
+        previous = earlier.get(run.name, {})
         if run.name in failed:
             reasons[run.name] = {"params": params, "reason": failed[run.name]}
-        elif before.get("params") == params:
-            reasons[run.name] = dict(before)
+        elif previous.get("params") == params:
+            reasons[run.name] = dict(previous)
     return reasons
 
 
@@ -204,7 +208,7 @@ def _unfinished(record: Mapping[str, Any]) -> str:
     """Name the runs without results, and say why those that failed did."""
     failed = record.get(FAILED, {})
     waiting = [name for name in record[NOT_RUN] if name not in failed]
-    lines = [f"- {name} failed: {plain(one['reason'])}" for name, one in failed.items()]
+    lines = [f"- {name} failed: {plain(entry['reason'])}" for name, entry in failed.items()]
     lines += [f"- Not finished: {', '.join(waiting)}."] if waiting else []
     return "\n".join(lines)
 
@@ -227,8 +231,8 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
     counting_all = [name for name, run in runs.items() if run.get(COUNTS_ALL)]
     counted_calls = "those of all language models that are asked"
     if len(counting_all) < len(runs):
-        more = f", which are counted in {', '.join(counting_all)} alone" if counting_all else ""
-        counted_calls = f"those of annotators, without models that act or hint{more}"
+        exception = f", which are counted in {', '.join(counting_all)} alone" if counting_all else ""
+        counted_calls = f"those of annotators, without models that act or hint{exception}"
     caption = (
         "Success rate on fresh episodes, or the return where an environment does not define success, and how many "
         "seeds solved the task. Steps are per agent; seconds are for the whole run, with all arms and seeds; calls and "
@@ -245,9 +249,9 @@ def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
 
 def _place(run: Mapping[str, Any]) -> str:
     origin = run["made"]
-    where = origin["machine"]
-    cores = "" if where["cores"] is None else f" with {counted(where['cores'], 'core')}"
-    return f"{origin['date']}, {where.get('cpu', 'unknown CPU')}{cores}, Laurel {origin['version']}"
+    host = origin["machine"]
+    cores = "" if host["cores"] is None else f" with {counted(host['cores'], 'core')}"
+    return f"{origin['date']}, {host.get('cpu', 'unknown CPU')}{cores}, Laurel {origin['version']}"
 
 
 def _run_section(name: str, run: Mapping[str, Any], place: str | None) -> str:
@@ -281,9 +285,9 @@ def _cost(run: Mapping[str, Any], *, why: bool = True) -> str:
 def _annotator(metrics: Mapping[str, Any]) -> str:
     """Name the judges and their agreement with hand-written progress, on the first label set of each."""
     annotation = metrics.get("annotation") or {}
-    every = annotation.get("label_sets_by", ())
-    sets = Counter(one["judge"] for one in every)
-    judges = [one for one in every if one["label_set"] == 0] or [annotation]
+    label_sets = annotation.get("label_sets_by", ())
+    sets = Counter(entry["judge"] for entry in label_sets)
+    judges = [entry for entry in label_sets if entry["label_set"] == 0] or [annotation]
     return "; ".join(_judge(judge, sets[judge.get("judge")]) for judge in judges)
 
 
@@ -306,12 +310,12 @@ def _answers(metrics: Mapping[str, Any]) -> str:
     """
     quality = metrics.get("reward") or {}
     main = main_arm(metrics)
-    only = next(iter(metrics["arms"].get(main, {}).get("rewards", ())), main)
-    every = quality.get("by") or [{"reward": only, **quality}]
+    reward = next(iter(metrics["arms"].get(main, {}).get("rewards", ())), main)
+    qualities = quality.get("by") or [{"reward": reward, **quality}]
     return "\n".join(
-        f"- Reward {', by '.join(one[key] for key in ('reward', 'judge') if one.get(key))}: {measured}."
-        for one in every
-        if one.get("label_set", 0) == 0 and (measured := _quality(one))
+        f"- Reward {', by '.join(entry[key] for key in ('reward', 'judge') if entry.get(key))}: {measured}."
+        for entry in qualities
+        if entry.get("label_set", 0) == 0 and (measured := _quality(entry))
     )
 
 

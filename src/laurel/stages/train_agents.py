@@ -98,11 +98,11 @@ def run(
         ) as out,
     ):
         context = RewardContext(env, sections["caption"], asking, sections["rewards"])
-        adapter, every = context.adapter, arms_of(sections)
+        adapter, arms = context.adapter, arms_of(sections)
         # a run's preflight has checked this, but a notebook has none
-        check_agents(seed, every.values(), context, adapter, branch=branch)
+        check_agents(seed, arms.values(), context, adapter, branch=branch)
         skipped = skipped_arms(sections["arms"], context, adapter)
-        trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
+        trained = [arm for arm in arms.values() if arm.trained and arm.name not in skipped]
         out.notes += [
             *skipped.values(),
             *notes_on_arms(trained, context, adapter),
@@ -112,7 +112,7 @@ def run(
         if part is not None and part.begun is not None:
             copy_checkpoints(part.begun, out.path, [place for _, _, place in places])
         unfinished = [agent for agent in places if not is_finished(agent[2], part.until if part else None)]
-        modules = preload("train", env, every.values())
+        modules = preload("train", env, arms.values())
         judging = Judging(seed, context, topics(unfinished, context), modules)
         judging.answered = lambda: out.use_soon(judging.used())
         sources = Inputs(captions, preferences, reward)
@@ -124,7 +124,9 @@ def run(
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
             runs = AgentRuns(tracker, tracked, note) if tracked else None
             if tracked:
-                tracker.end_killed(tracked, {run: at for left, (run, at) in killed.items() if not left.exists()})
+                tracker.end_killed(
+                    tracked, {run: ended_at for left, (run, ended_at) in killed.items() if not left.exists()}
+                )
             if page and tracked:
                 with suppress(*failures()):  # training continues without the link
                     tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
@@ -141,8 +143,8 @@ def run(
                 log_asked(tracked, out.asked)
         _remove_leftovers(out.path)
         note.unlink(missing_ok=True)
-        most = max((steps_of(arm) for arm in trained), default=0)
-        out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": most}
+        most_steps = max((steps_of(arm) for arm in trained), default=0)
+        out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": most_steps}
         out.notes += [*notes_on_training(places), *judging.notes]
         out.run_notes += notes_on_questions(places)
         out.run_notes += page.notes if page else []
@@ -151,7 +153,7 @@ def run(
 def _judged_online(sections: TrainingSections) -> bool:
     """Whether a reward is learned from a judge that is asked during training."""
     methods = (method_of(sections["rewards"][name]) for arm in arms_of(sections).values() for name in arm.reward)
-    return any(isinstance(one, LearningMethod) and one.asked_in_training() for one in methods)
+    return any(isinstance(method, LearningMethod) and method.asked_in_training() for method in methods)
 
 
 @dataclass(frozen=True)
@@ -202,11 +204,11 @@ class _Work:
 
         return [
             job_of(
-                ", ".join(f"{arm.name} seed {number}" for arm, number, _ in some),
+                ", ".join(f"{arm.name} seed {number}" for arm, number, _ in group),
                 train_arms if self.part is None else partial(train_arms, part=self.part),
-                (self.seed, self.context, some, sources),
+                (self.seed, self.context, group, sources),
             )
-            for some in groups(self.agents, self.context.adapter)
+            for group in groups(self.agents, self.context.adapter)
         ]
 
 
@@ -216,8 +218,8 @@ def job_of(name: str, work: Callable[..., None], args: tuple[int, RewardContext,
 
     _, _, agents, _ = args
     steps = sum(steps_of(arm) for arm, _, _ in agents)
-    before = sum(read_json(place / STATE)["env_steps"] for _, _, place in agents if (place / STATE).exists())
-    return Job(name, work, args, steps, before, ", ".join(sorted({arm.name for arm, _, _ in agents})))
+    n_before = sum(read_json(place / STATE)["env_steps"] for _, _, place in agents if (place / STATE).exists())
+    return Job(name, work, args, steps, n_before, ", ".join(sorted({arm.name for arm, _, _ in agents})))
 
 
 def groups(agents: Sequence[Agent], adapter: EnvAdapter) -> list[Sequence[Agent]]:
@@ -227,23 +229,23 @@ def groups(agents: Sequence[Agent], adapter: EnvAdapter) -> list[Sequence[Agent]
     """
     from laurel.pool import usable_cpus
 
-    alike: list[list[Agent]] = []
-    for one in agents:
-        group = next((some for some in alike if some[0][0].agent == one[0].agent), None)
+    groups_alike: list[list[Agent]] = []
+    for member in agents:
+        group = next((peers for peers in groups_alike if peers[0][0].agent == member[0].agent), None)
         if group is None:
-            alike.append([one])
+            groups_alike.append([member])
         else:
-            group.append(one)
+            group.append(member)
     divided: list[Sequence[Agent]] = []
-    for some in alike:
-        agent = some[0][0].agent
+    for batch in groups_alike:
+        agent = batch[0][0].agent
         engine = engine_of(agent)
         if not engine.in_lockstep:
-            divided += divide(some, 1, 1)
+            divided += divide(batch, 1, 1)
         elif engine.on_gpu:
-            divided += divide(some, agent.workers or 1, len(some))  # a GPU is more efficient with more agents at once
+            divided += divide(batch, agent.workers or 1, len(batch))  # a GPU is more efficient with more agents at once
         else:
-            divided += divide(some, agent.workers or usable_cpus(), adapter.agents_in_lockstep)
+            divided += divide(batch, agent.workers or usable_cpus(), adapter.agents_in_lockstep)
     return divided
 
 
@@ -274,4 +276,4 @@ def _remove_leftovers(path: Path) -> None:
 def _asked_by(places: Sequence[Agent]) -> list[Asked]:
     """Return samples of questions to chat models in training, for each agent."""
     accounts = [account for _, _, place in places for account in read_run(place).get("accounts", {}).values()]
-    return joined(one for account in accounts for one in account.get(ASKED, ()))
+    return joined(sample for account in accounts for sample in account.get(ASKED, ()))

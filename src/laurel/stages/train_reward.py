@@ -102,10 +102,12 @@ def _make(
                 own_seed = derive_seed(seed, "label set", str(number)) if number else seed
                 method.fit(context, context.inputs_of(settings, number, inputs), adapter, own_seed, place)
             continue
-        for own in agent.seeds:
-            made_from = context.inputs_of(settings, own % sets, inputs)
-            place = out.path / name / seed_folder(own)
-            jobs.append(Job(f"{name} seed {own}", make_reward, (context, name, own, made_from, place), kind=name))
+        for agent_seed in agent.seeds:
+            made_from = context.inputs_of(settings, agent_seed % sets, inputs)
+            place = out.path / name / seed_folder(agent_seed)
+            jobs.append(
+                Job(f"{name} seed {agent_seed}", make_reward, (context, name, agent_seed, made_from, place), kind=name)
+            )
     if jobs:
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
             run_jobs(jobs, agent.workers, advance, modules)
@@ -113,7 +115,9 @@ def _make(
     out.counts, out.asked = {"rewards": len(rewards)}, context.account.asked
     out.notes += context.account.notes
     stored = StoredRewards.read(out.path)
-    out.notes += [f"The reward {name} is simulated: it was made by {who}." for name, who in stored.simulated().items()]
+    out.notes += [
+        f"The reward {name} is simulated: it was made by {judge}." for name, judge in stored.simulated().items()
+    ]
     out.notes += [
         f"The reward {name} is the same for every {table.of} ({len(table.texts):,}), so it has no preference."
         for name in stored.settings
@@ -121,8 +125,8 @@ def _make(
     ]
     for name, qualities in stored.qualities().items():
         out.notes += method_of(stored.settings[name]).notes(name, qualities)
-    if every := stored.qualities().values():
-        out.counts["pairs"] = next((sets[0]["pairs"] for sets in every if "pairs" in sets[0]), 0)
+    if all_qualities := stored.qualities().values():
+        out.counts["pairs"] = next((sets[0]["pairs"] for sets in all_qualities if "pairs" in sets[0]), 0)
     if not rewards:
         out.notes.append("No arm has a reward besides the environment's, so none was made.")
 

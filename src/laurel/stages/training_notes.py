@@ -73,8 +73,8 @@ def _notes_on_engines(arms: Sequence[Arm]) -> list[str]:
             trained.setdefault(engine.credit, []).append(name)
     notes = []
     for credit, names in trained.items():
-        who = "The agents" if len(names) == len(arms) else f"Agents of {', '.join(names)}"
-        notes.append(f"{who} were trained by {credit}, not by one of Laurel's own algorithms.")
+        subject = "The agents" if len(names) == len(arms) else f"Agents of {', '.join(names)}"
+        notes.append(f"{subject} were trained by {credit}, not by one of Laurel's own algorithms.")
     if not all(engine.resumes_exactly for engine in engines.values()):
         notes.append(
             "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
@@ -170,7 +170,7 @@ def _notes_on_unseen(trained: Sequence[_Trained]) -> list[str]:
     """
     notes = []
     for arm in dict.fromkeys(agent.arm.name for agent in trained):
-        states = [one.state for one in trained if one.arm.name == arm]
+        states = [agent.state for agent in trained if agent.arm.name == arm]
         unseen, unpaid = max(state["unseen"] for state in states), max(state.get("unpaid", 0) for state in states)
         if unpaid:
             notes.append(
@@ -189,11 +189,11 @@ def _notes_on_pay(trained: Sequence[_Trained]) -> list[str]:
     """Return notes on agents to which their arm's reward never paid anything."""
     unpaid: dict[str, list[str]] = {}
     for arm in dict.fromkeys(agent.arm.name for agent in trained):
-        agents = [one for one in trained if one.arm.name == arm]
-        never = [one for one in agents if one.paid == 0]
-        names = [arm] if len(never) == len(agents) else [f"{arm} seed {one.seed}" for one in never]
-        for name, one in zip(names, never, strict=False):
-            unpaid.setdefault(PAID_BY_ANSWERS if one.annotated else PAID_BY_REWARD, []).append(name)
+        agents = [agent for agent in trained if agent.arm.name == arm]
+        never = [agent for agent in agents if agent.paid == 0]
+        names = [arm] if len(never) == len(agents) else [f"{arm} seed {agent.seed}" for agent in never]
+        for name, agent in zip(names, never, strict=False):
+            unpaid.setdefault(PAID_BY_ANSWERS if agent.annotated else PAID_BY_REWARD, []).append(name)
     return [
         f"The arm's reward paid nothing in any training step of {', '.join(names)}, so these agents learned as if "
         f"there were none. The usual cause is that {cause}"
@@ -218,16 +218,16 @@ def _notes_on_idleness(trained: Sequence[_Trained]) -> list[str]:
 
 def _notes_on_stillness(trained: Sequence[_Trained]) -> list[str]:
     """Return a note on agents of PPO that ended with the policy they began with, although they learned."""
-    still = {
+    unmoved = {
         f"{agent.arm.name} seed {agent.seed}": agent.moved
         for agent in trained
         if agent.arm.agent.section == "ppo" and agent.moved is not None and agent.moved < STILL
     }
-    if not still:
+    if not unmoved:
         return []
     return [
-        f"The policies of {', '.join(still)} did not change while they were trained (approx_kl is "
-        f"{max(still.values()):.1g} at most). The usual cause is rewards that are too large: the gradient is "
+        f"The policies of {', '.join(unmoved)} did not change while they were trained (approx_kl is "
+        f"{max(unmoved.values()):.1g} at most). The usual cause is rewards that are too large: the gradient is "
         "clipped, and the critic's part leaves almost nothing of the policy's. Scale the environment's reward by "
         "shaping.extrinsic, e.g. to a few units a step, and the learned one by shaping.intrinsic."
     ]
@@ -236,10 +236,10 @@ def _notes_on_stillness(trained: Sequence[_Trained]) -> list[str]:
 def _notes_on_steps(trained: Sequence[_Trained]) -> list[str]:
     """Return notes on runs that took many more steps than requested, to finish their last rollout."""
     taken: dict[tuple[str, int, int], list[str]] = {}
-    for one in trained:
-        agent, steps = one.arm.agent, one.state["env_steps"]
+    for record in trained:
+        agent, steps = record.arm.agent, record.state["env_steps"]
         if engine_of(agent).whole_rollouts and steps > 1.1 * agent.steps:
-            taken.setdefault((agent.sb3.algorithm, agent.steps, steps), []).append(one.arm.name)
+            taken.setdefault((agent.sb3.algorithm, agent.steps, steps), []).append(record.arm.name)
     return [
         f"Agents of {', '.join(dict.fromkeys(names))} took {steps:,} environment steps each, not {wanted:,}: "
         f"{algorithm} learns from complete rollouts. For shorter ones, lower agent.sb3.kwargs.n_steps or "
@@ -275,18 +275,18 @@ def notes_on_questions(places: Sequence[Agent]) -> list[str]:
     for arm, seed, place in places:
         for purpose, account in read_run(place).get("accounts", {}).items():
             asked = account.get(ASKER, f"{arm.name} {seed}"), purpose
-            accounts[asked] = max(accounts.get(asked, account), account, key=lambda one: one["states"])
+            accounts[asked] = max(accounts.get(asked, account), account, key=lambda usage: usage["states"])
             agents.setdefault(asked, []).append((arm.name, seed))
     notes, unread = [], dict[str, str]()
     for asked, account in accounts.items():
-        about = account.get("about", "states")
-        instead = account.get("instead", "all choices counted as equally likely")
+        topic = account.get("about", "states")
+        fallback = account.get("instead", "all choices counted as equally likely")
         trained = ", ".join(f"{arm} seed {seed}" for arm, seed in agents[asked])
         calls, cached = counted(account.get("calls", 0), "call"), counted(account.get("cached", 0), "answer")
         notes.append(
             f"The process that trained {trained} asked {account['model']} for {asked[1]} about "
-            f"{_number(account['states'], f'distinct {about}')}: {calls}, {cached} from the store. "
-            f"{_number(account['unread'], about)} had no answer that could be read: {instead} there."
+            f"{_number(account['states'], f'distinct {topic}')}: {calls}, {cached} from the store. "
+            f"{_number(account['unread'], topic)} had no answer that could be read: {fallback} there."
         )
         if account["unread"]:
             unread.setdefault(f"{agents[asked][0][0]} {asked[1]}", notes[-1])  # once, not for every seed
@@ -297,5 +297,5 @@ def notes_on_questions(places: Sequence[Agent]) -> list[str]:
 
 def _number(n: int, things: str) -> str:
     """Write a number of things, such as states or pairs of tasks; one of them without the first plural's s."""
-    one = re.sub(r"(?<=[a-z])s\b", "", things, count=1)
-    return f"{n:,} {one if n == 1 else things}"
+    singular = re.sub(r"(?<=[a-z])s\b", "", things, count=1)
+    return f"{n:,} {singular if n == 1 else things}"

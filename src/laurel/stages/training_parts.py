@@ -29,7 +29,10 @@ def check_part(part: Part, sections: TrainingSections, inputs: Mapping[str, Path
     if part.begun is not None:
         read_inputs(described, {**inputs, "begun": part.begun})
         read = [read_inputs(described, {"begun": part.begun, "proposals": path}) for path in part.proposals]
-        held = [(path, [one["proposals"]["params"]["shard"]]) for path, one in zip(part.proposals, read, strict=True)]
+        held = [
+            (path, [manifest["proposals"]["params"]["shard"]])
+            for path, manifest in zip(part.proposals, read, strict=True)
+        ]
         shards = [arm.agent.settings.sampled_in for arm in arms_of(sections).values()]
         check_each_once(held, range(max(shards)) if held else (), lambda shard: f"proposals of shard {shard}")
     last = all(part.until * steps_per_update(arm.agent.settings) >= steps_of(arm) for arm in arms_of(sections).values())

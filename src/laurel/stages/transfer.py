@@ -85,18 +85,18 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
         params = load_params(file)
         stale = next((stage.name for stage in STAGES if not up_to_date(stage, params, folder)), None)
         if stale is not None:
-            again = _other_files(params.used(), folder) or "Run laurel benchmark on its suite, or laurel run there."
-            raise DataError(f"{folder}: is not a finished run: {stale} is not up to date. {again}")
+            advice = _other_files(params.used(), folder) or "Run laurel benchmark on its suite, or laurel run there."
+            raise DataError(f"{folder}: is not a finished run: {stale} is not up to date. {advice}")
         metrics = read_metrics(folder / REPORTS / METRICS)
         arms = params.resolved_arms
-        fit = [name for name, one in arms.items() if one.trained and list(one.reward.values()) == [1.0]]
+        fit = [name for name, entry in arms.items() if entry.trained and list(entry.reward.values()) == [1.0]]
         methods = [name for name in fit if arms[name].role == "method"]
         name = arm or next(iter(methods), "")
         if name not in fit:
-            which = f"{name} is not one" if name else "no arm with the role method is one"
+            refusal = f"{name} is not one" if name else "no arm with the role method is one"
             allowed = f" --arm may be one of {', '.join(methods or fit)}." if fit else ""
             raise ParamsError(
-                f"{folder}: only an arm that is trained on a single reward can be transferred, and {which}.{allowed}"
+                f"{folder}: only an arm that is trained on a single reward can be transferred, and {refusal}.{allowed}"
             )
         sources.append(Source(folder.resolve().name, folder, params, arms[name], metrics))
     names = [source.name for source in sources]
@@ -109,14 +109,14 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
 
 def _other_files(content: Any, folder: Path) -> str | None:
     """Say what to do about a file that parameters name in a run's folder and that the working folder does not have."""
-    here = named_files(content)
+    present = named_files(content)
     for name, digest in named_files(content, folder).items():
-        if name not in here:
+        if name not in present:
             return (
                 f"The working folder has no {name}, which its params name: run this command where it is, or copy it "
                 "here, as the files of all the runs must be."
             )
-        if Path(name).is_file() and here[name] != digest:
+        if Path(name).is_file() and present[name] != digest:
             return (
                 f"Its params name {name}, and the one in the working folder differs from the one in {folder}. Copy "
                 "that here, or, if another run needs this one, give each a name of its own and run laurel run again."
@@ -200,10 +200,10 @@ def page(record: Mapping[str, Any]) -> str:
 
     trained = all(name in of_origin for of_origin in record["rewards"].values() for name in names)
     untrained = "" if trained else "; nothing was trained for the other cells (--agents-only)"
-    alike = [
-        f"The rewards of {', '.join(some)} have the same weights, since their captions and labels are the same: agents "
+    same_weights = [
+        f"The rewards of {', '.join(runs)} have the same weights, since their captions and labels are the same: agents "
         "that are paid them in one environment do not differ."
-        for some in record["same_weights"]
+        for runs in record["same_weights"]
     ]
     sets = [
         f"The run {name} has {n} label sets: its own agents, on the diagonal, are each paid the reward of their seed's "
@@ -219,7 +219,7 @@ def page(record: Mapping[str, Any]) -> str:
         "with 95% intervals over seeds, and how many seeds solved the task.",
         "## Rewards: new agents, trained on another environment's reward",
         markdown(["reward made in", *names], rows(record["rewards"])),
-        *alike,
+        *same_weights,
         *sets,
         f"The diagonal is the run itself{untrained}. For comparison, the runs' baselines, controls and bounds:",
         markdown(["arm", *names], rows(record["controls"])),
@@ -248,9 +248,9 @@ def _by_run(values: Mapping[str, object]) -> str:
 def _trained(origin: Source, target: Source, folder: Path) -> dict[str, Any]:
     """Train agents in the target on the origin's reward, with the target's settings; return their results."""
     content = dict(read_mapping(target.folder / "params.yaml"))
-    own = next(arm for arm in target.params.arms if arm.name == target.arm.name)
+    params = next(arm for arm in target.params.arms if arm.name == target.arm.name)
     content["rewards"] = {TRANSFERRED: _stored(origin)}
-    content["arms"] = {TRANSFERRED: _arm(own)}
+    content["arms"] = {TRANSFERRED: _arm(params)}
     content["evaluate"] = {**(content.get("evaluate") or {}), "animation_steps": 0}
     folder.mkdir(parents=True, exist_ok=True)
     file, text = folder / "params.yaml", yaml.safe_dump(content, sort_keys=False)
@@ -270,12 +270,12 @@ def _stored(origin: Source) -> dict[str, str]:
 
 def _same_weights(sources: Sequence[Source]) -> list[list[str]]:
     """Group runs whose rewards have the same weights, due to the same captions and labels."""
-    alike: dict[str, list[str]] = {}
+    by_weights: dict[str, list[str]] = {}
     for source in sources:
         (name,) = source.arm.reward
         weights = {file.name: digest_file(file) for file in (source.reward / name).glob("*.safetensors")}
-        alike.setdefault(digest_json(weights) if weights else source.name, []).append(source.name)
-    return [names for names in alike.values() if len(names) > 1]
+        by_weights.setdefault(digest_json(weights) if weights else source.name, []).append(source.name)
+    return [names for names in by_weights.values() if len(names) > 1]
 
 
 def _label_sets(source: Source) -> int:
@@ -322,9 +322,9 @@ def _key(origin: Source, digest: str, params: Params) -> str:
     It has the content of the user's own files, too, such as an environment's module.
     """
     used = params.used("seed", "env", "caption", "evaluate")
-    about = {"agents": digest, "arm": origin.arm.name, "version": __version__}
+    content = {"agents": digest, "arm": origin.arm.name, "version": __version__}
     files = named_files(used) | code_of_plugins(used)
-    return digest_json({**about, **used, **({"files": files} if files else {})})
+    return digest_json({**content, **used, **({"files": files} if files else {})})
 
 
 def play(origin: Source, target: Source, table: Path, advance: Callable[[int], None]) -> None:
@@ -365,7 +365,7 @@ def _summary(played: pd.DataFrame, target: Source, curves: pd.DataFrame | None =
     """
     reports, columns = target.folder / REPORTS, ["arm", "seed", "return"]
     results = pd.concat([pd.read_parquet(reports / RESULTS)[columns], played[columns]], ignore_index=True)
-    trained = [one[["return_mean"]] for one in (pd.read_csv(reports / CURVES), curves) if one is not None]
+    trained = [frame[["return_mean"]] for frame in (pd.read_csv(reports / CURVES), curves) if frame is not None]
     bounds = return_range(pd.concat(trained, ignore_index=True), results)
     scores = seed_scores(played)
     returns, success = (scores[name].to_numpy(dtype=np.float64) for name in ("return", "success"))

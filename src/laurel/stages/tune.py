@@ -78,7 +78,7 @@ def run(
     used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     files = contents_named(used)
-    about = {
+    settings = {
         **sweep.write(),
         "params": without_limits(used),
         "inputs": {name: manifest["digest"] for name, manifest in read_inputs(used, inputs).items()},
@@ -101,7 +101,7 @@ def run(
         shared_budget(params.annotate) as asking,
         progress(n_trials, STAGE, "trials") as advance,
     ):
-        study = Study(search.storage, name, sweep.space, params, about, sampler=search.sampler)
+        study = Study(search.storage, name, sweep.space, params, settings, sampler=search.sampler)
         run_trials(
             study,
             n_trials,
@@ -207,9 +207,9 @@ def jobs_of(
         engine_of(arm.agent).check(context.adapter)  # before a process is started
         agents = [(arm, seed, folder / seed_folder(seed)) for seed in sweep.seeds]
         jobs_by_candidate = {}
-        for some in groups(agents, context.adapter) if alone else [agents]:
-            job = job_of(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, some, inputs))
-            jobs_by_candidate.update({place: job for _, _, place in some})
+        for group in groups(agents, context.adapter) if alone else [agents]:
+            job = job_of(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, group, inputs))
+            jobs_by_candidate.update({place: job for _, _, place in group})
         return jobs_by_candidate, steps_of(arm)
 
     return jobs

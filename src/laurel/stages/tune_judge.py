@@ -92,7 +92,7 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
             "base": {"model": settings.model, "weights": weights_digest(settings), "dtype": str(local.model.dtype)},
             "prompt": {"name": question.name, "digest": question.digest},
             "learned": dict(counts),
-            "ranked_texts": {"tasks": len(ranked), "pairs": sum(len(one.pairs) for one in ranked)},
+            "ranked_texts": {"tasks": len(ranked), "pairs": sum(len(task.pairs) for task in ranked)},
             "labels": _source(labels),
             "loss": losses,
             **_tested(local, tests, question),
@@ -118,10 +118,10 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
 
 def _check(settings: HuggingFaceParams, labels: Labels) -> None:
     for key, named in (("--env", labels.environments), ("--held-out", labels.held_out)):
-        if twice := [env for env, times in Counter(named).items() if times > 1]:
-            raise ParamsError(f"{key}: names {twice[0]} twice; name each environment once.")
-    if both := set(labels.environments) & set(labels.held_out):
-        raise ParamsError(f"{sorted(both)[0]} is both trained on and held out: leave it out of one of them.")
+        if repeated := [env for env, times in Counter(named).items() if times > 1]:
+            raise ParamsError(f"{key}: names {repeated[0]} twice; name each environment once.")
+    if shared := set(labels.environments) & set(labels.held_out):
+        raise ParamsError(f"{sorted(shared)[0]} is both trained on and held out: leave it out of one of them.")
     if settings.adapter is not None:
         raise ParamsError(
             "annotate.huggingface.adapter: tuning starts from a model without an adapter. Set it to null."
@@ -272,7 +272,7 @@ def _tested(local: LocalModel, tests: Sequence[Subject], prompt: Prompt) -> dict
             ]
             of_probe = Subject(subject.adapter, tuple(known))
             by_env[env_id]["probe"] = right(of_probe, _first_probabilities(local, of_probe, prompt))["accuracy"]
-    shares = [one["accuracy"]["value"] for one in by_env.values()]
+    shares = [figures["accuracy"]["value"] for figures in by_env.values()]
     return {"held_out": by_env, "mean_accuracy": sum(shares) / len(shares) if shares else None}
 
 
@@ -295,7 +295,7 @@ def _first_probabilities(local: LocalModel, subject: Subject, prompt: Prompt) ->
 def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
     """Return the model card."""
     learned = [f"{env} ({n})" for env, n in quality["learned"].items()]
-    passes, these = ("1 pass", "this pass") if tuning.passes == 1 else (f"{tuning.passes} passes", "these passes")
+    passes, span = ("1 pass", "this pass") if tuning.passes == 1 else (f"{tuning.passes} passes", "these passes")
     if tasks := quality["ranked_texts"]["tasks"]:
         learned.append(f"{tasks} task{'s' * (tasks != 1)} in words ({quality['ranked_texts']['pairs']})")
     lines = [
@@ -311,7 +311,7 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
         "",
         f"Learned from {_pairs(quality)} pairs, by {quality['labels']}: {', '.join(learned)}. Rank {tuning.rank}, "
         f"{passes}, learning rate {tuning.learning_rate:g}; the base's weights have the digest "
-        f"{quality['base']['weights']}. The loss was {_losses(quality['loss'])} in {these}; guessing has "
+        f"{quality['base']['weights']}. The loss was {_losses(quality['loss'])} in {span}; guessing has "
         f"{GUESSING:.2f}.",
         "",
     ]
@@ -348,7 +348,7 @@ def failed_to_learn(loss: Sequence[float]) -> bool:
 
 
 def _losses(loss: Sequence[float]) -> str:
-    return ", ".join(f"{one:.2f}" for one in loss)
+    return ", ".join(f"{value:.2f}" for value in loss)
 
 
 def _share(rate: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ class Training:
     def of(cls, arm: Arm, params: Params) -> Training:
         """Return an arm's training."""
         methods = [method_of(params.rewards[name]) for name in chain(params.rewards, arm.reward)]
-        questions = sum(one.most_questions() for one in methods if isinstance(one, LearningMethod))
+        questions = sum(method.most_questions() for method in methods if isinstance(method, LearningMethod))
         return cls(len(arm.agent.seeds), steps_of(arm), questions, at_least=engine_of(arm.agent).whole_rollouts)
 
 
@@ -53,11 +53,11 @@ def trainings(params: Params, adapter: EnvAdapter | None) -> dict[str, Training]
 def agents_and_steps(trained: Sequence[Training]) -> str:
     """Describe the number of agents, and the environment steps of each."""
     agents = counted(sum(training.agents for training in trained), "agent")
-    each = sorted({training.steps_each for training in trained})
-    if not each:
+    counts = sorted({training.steps_each for training in trained})
+    if not counts:
         return agents
     least = "at least " if any(training.at_least for training in trained) else ""
-    return f"{agents} of {least}{' to '.join(f'{steps:,}' for steps in dict.fromkeys((each[0], each[-1])))} steps"
+    return f"{agents} of {least}{' to '.join(f'{steps:,}' for steps in dict.fromkeys((counts[0], counts[-1])))} steps"
 
 
 def pairs_asked(params: Params, shards: int = 1) -> str:
@@ -68,12 +68,14 @@ def pairs_asked(params: Params, shards: int = 1) -> str:
     """
     asking, judges = params.annotate, params.judges
     sets = asking.feedback_seeds
-    most = sets * sum(asking.of_judge(judge).n_pairs for judge in judges)
-    parts = [counted(n, what) for n, what in ((len(judges), "judge"), (sets, "label set")) if most and n > 1]
-    together = f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})" if parts else ""
-    known = shards * sets * sum(_n_known_answers(params.env, asking.of_judge(judge)) for judge in judges) if most else 0
+    n_pairs = sets * sum(asking.of_judge(judge).n_pairs for judge in judges)
+    parts = [counted(n, noun) for n, noun in ((len(judges), "judge"), (sets, "label set")) if n_pairs and n > 1]
+    total = f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})" if parts else ""
+    known = (
+        shards * sets * sum(_n_known_answers(params.env, asking.of_judge(judge)) for judge in judges) if n_pairs else 0
+    )
     checks = f" and {known:,} with known answers" if known else ""
-    return f"at most {counted(most, 'pair')} of captions{together}{checks}"
+    return f"at most {counted(n_pairs, 'pair')} of captions{total}{checks}"
 
 
 def _n_known_answers(env: EnvParams, asking: AnnotateParams) -> int:
@@ -94,8 +96,8 @@ def _may_say_success(env: EnvParams) -> bool:
 
 def questions_in_training(trained: Sequence[Training]) -> list[str]:
     """Describe the maximum number of questions to online judges; empty if there are none."""
-    most = sum(training.agents * training.questions_each for training in trained)
-    return [f"at most {counted(most, 'question')} to online judges during training"] if most else []
+    n_questions = sum(training.agents * training.questions_each for training in trained)
+    return [f"at most {counted(n_questions, 'question')} to online judges during training"] if n_questions else []
 
 
 def judges_of_curricula(params: Params) -> dict[str, list[str]]:
@@ -111,9 +113,9 @@ def judges_in_training(params: Params) -> list[str]:
     """List the judges that are asked during training: by rewards, curricula, hints and planners."""
     from laurel.agents.actors import judge_asked
 
-    helpers = [own for arm in params.resolved_arms.values() if arm.trained and (own := arm.agent.settings.helper)]
+    helpers = [helper for arm in params.resolved_arms.values() if arm.trained and (helper := arm.agent.settings.helper)]
     asked = [method_of(settings).asked_in_training() for settings in params.rewards.values()]
-    asked += [*judges_of_curricula(params), *(judge_asked(one.actor, one.options) for one in helpers)]
+    asked += [*judges_of_curricula(params), *(judge_asked(helper.actor, helper.options) for helper in helpers)]
     return [judge for judge in dict.fromkeys(asked) if judge is not None]
 
 
@@ -122,6 +124,8 @@ def judges_in_evaluation(params: Params) -> list[str]:
     from laurel.agents.actors import judge_asked
 
     acting = [(arm.actor, arm.actor_options) for arm in params.arms if arm.actor is not None]
-    planners = [own for arm in params.resolved_arms.values() if arm.trained and (own := arm.agent.settings.planner)]
-    asked = [judge_asked(*one) for one in (*acting, *((own.actor, own.options) for own in planners))]
+    planners = [
+        planner for arm in params.resolved_arms.values() if arm.trained and (planner := arm.agent.settings.planner)
+    ]
+    asked = [judge_asked(*actor) for actor in (*acting, *((planner.actor, planner.options) for planner in planners))]
     return [judge for judge in dict.fromkeys(asked) if judge is not None]

@@ -153,23 +153,23 @@ class AgentRuns:
             agent.run = self._open(agent)
         if checkpoint is None or stamp is None or agent.ended:
             return
-        (_, now), state, rows = checkpoint
+        (_, last_worked), state, rows = checkpoint
         agent.stamp = stamp
         first, begun = agent.step, agent.time
         points = [row for row in thinned(rows, steps_of(agent.arm), state["finished"]) if row["env_steps"] > first]
         last = max(int(state["env_steps"]), first + 1)
         agent.run.log_curve(
             ((row["env_steps"], {name: value for name, value in row.items() if name != "env_steps"}) for row in points),
-            clock=lambda step: begun + (now - begun) * (step - first) / (last - first),
+            clock=lambda step: begun + (last_worked - begun) * (step - first) / (last - first),
         )
-        agent.step, agent.time = int(state["env_steps"]), now
+        agent.step, agent.time = int(state["env_steps"]), last_worked
         if not state["finished"]:
             _log_adapter(agent.run, agent.place, stamp, agent.step)
         else:
             source = agent.run.log_model(agent.place, "agent", self._tags(agent), loads=True)
             if self.tracker.sections["tracking"].register_models:
                 agent.run.register(f"agent.{self.tracker.sections['env'].id}", source, self._tags(agent))
-            agent.run.end(at=now)
+            agent.run.end(ended_at=last_worked)
             agent.ended = True
 
     def _open(self, agent: _Followed) -> Run:
@@ -194,8 +194,8 @@ class AgentRuns:
         asked = judge_digests(agent.arm, sections["rewards"], sections["annotate"])
         training = training_of(sections["seed"], sections["env"], agent.arm, {**self._made_from, **asked})
         tags = {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role, TRAINING: training}
-        own = annotators_of(agent.arm, sections["rewards"], sections["annotate"])
-        return {**tags, "annotator": ", ".join(own)} if own else tags  # else the stage's
+        annotators = annotators_of(agent.arm, sections["rewards"], sections["annotate"])
+        return {**tags, "annotator": ", ".join(annotators)} if annotators else tags  # else the stage's
 
     @cached_property
     def _made_from(self) -> dict[str, str]:
@@ -256,7 +256,7 @@ def annotators_of(arm: Arm, rewards: Mapping[str, RewardParams], annotate: Annot
     """Return the annotators of the judges that an arm's rewards are made or learned from."""
     methods = [method_of(rewards[name]) for name in chain(rewards, arm.reward)]
     judges = [judge_of(name, rewards) for name in arm.reward]
-    judges += [judge for one in methods for judge in (one.asked_in_fit(), one.asked_in_training())]
+    judges += [judge for method in methods for judge in (method.asked_in_fit(), method.asked_in_training())]
     return list(dict.fromkeys(annotate.of_judge(judge).annotator for judge in judges if judge is not None))
 
 
@@ -268,14 +268,17 @@ def judge_digests(arm: Arm, rewards: Mapping[str, RewardParams], annotate: Annot
     from laurel.agents.actors import judge_asked
 
     methods = [method_of(rewards[name]) for name in arm.reward]
-    online = any(isinstance(one, LearningMethod) for one in methods)
-    asked = [one.asked_in_training() for one in methods]
+    online = any(isinstance(method, LearningMethod) for method in methods)
+    asked = [method.asked_in_training() for method in methods]
     if (helper := arm.agent.settings.helper) is not None:
         asked.append(judge_asked(helper.actor, helper.options))
     if arm.agent.curriculum is not None:
         asked.append(arm.agent.curriculum.interest)
     settings = {judge: {"annotate": annotate.of_judge(judge).model_dump(mode="json")} for judge in asked if judge}
-    return {f"judge {name}": digest_json(own if online else without_limits(own)) for name, own in settings.items()}
+    return {
+        f"judge {name}": digest_json(content if online else without_limits(content))
+        for name, content in settings.items()
+    }
 
 
 def log_evaluation(run: Run, agents: Mapping[str, str], scores: Mapping[str, Mapping[str, float | None]]) -> None:
@@ -348,12 +351,12 @@ def read_checkpoint(place: Path) -> tuple[tuple[float, float], dict[str, Any], l
     try:
         state = json.loads((place / STATE).read_text(encoding="utf-8"))
         content = (place / CURVE).read_bytes()
-        began, now = read_run(place)["wall"]
+        began, ended = read_run(place)["wall"]
     except FileNotFoundError:
         return None
     rows = pq.read_table(io.BytesIO(content)).to_pylist()
     _add_annotation(place, rows)
-    return (began, now), state, [row for row in rows if row["env_steps"] <= state["env_steps"]]
+    return (began, ended), state, [row for row in rows if row["env_steps"] <= state["env_steps"]]
 
 
 def track_agents(tracker: Tracker, run: Run, agents: Sequence[Agent]) -> None:

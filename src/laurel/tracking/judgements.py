@@ -43,8 +43,8 @@ def log_asked(run: Run, asked: Sequence[Asked]) -> None:
             kind = sample["prompt"]["kind"]
             for number, answers in enumerate(sample["items"]):
                 given: list[GivenAnswer] = [{**answer, "annotator": sample["name"]} for answer in answers]
-                spans = [(_named(kind, one), one) for one in given]
-                values = [{"verdict": one["verdict"], "value": one["value"]} for one in answers]
+                spans = [(_named(kind, answer), answer) for answer in given]
+                values = [{"verdict": answer["verdict"], "value": answer["value"]} for answer in answers]
                 inputs, outputs = {"messages": answers[0]["messages"]}, {"answers": values}
                 _trace(run, f"{kind} {number}", inputs, {"question": kind}, spans, outputs)
 
@@ -85,8 +85,8 @@ def log_pairs(
     with _arriving(run, len(pairs)):
         for pair in pairs:
             texts = Pair(pair["first"], pair["second"])
-            given = [_given(texts, one, question) for one in pair["answers"]]
-            spans = [(_named("pair", one), one) for one in given]
+            given = [_given(texts, answer, question) for answer in pair["answers"]]
+            spans = [(_named("pair", answer), answer) for answer in given]
             outputs = {key: pair[key] for key in ("status", "p_first", "swap_consistent")}
             trace = _trace(run, f"pair {pair['pair']}", texts._asdict(), {"status": pair["status"]}, spans, outputs)
             label = gold.labels.get(frozenset(texts)) if gold else None

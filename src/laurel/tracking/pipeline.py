@@ -63,29 +63,31 @@ def close_pipeline_run(
     _logged(tracking, log)
 
 
-def end_killed_pipelines(tracking: TrackingParams, names: Iterable[str], *, at: float) -> None:
+def end_killed_pipelines(tracking: TrackingParams, names: Iterable[str], *, ended_at: float) -> None:
     """End the runs of pipelines that were killed before they could close them: MLflow would show them as running
     forever.
 
     Args:
         tracking: whether and where runs are logged.
         names: of pipelines none of which works any more. The name of each is a folder in the path of its outputs.
-        at: when they worked last, in seconds since 1970.
+        ended_at: when they worked last, in seconds since 1970.
     """
     known = {_quoted(name): name for name in names}
 
     def log(client: MlflowClient, experiment: str) -> None:
         for run in client.search_runs([experiment], "tags.stage = 'pipeline' and attributes.status = 'RUNNING'"):
             if (name := run.data.tags.get(NAME)) in known:
-                _adopt(client, experiment, run.info.run_id, [known[name]], at)
-                ended = max(milliseconds(at), run.info.start_time)
+                _adopt(client, experiment, run.info.run_id, [known[name]], ended_at)
+                ended = max(milliseconds(ended_at), run.info.start_time)
                 client.set_terminated(run.info.run_id, status="KILLED", end_time=ended)
 
     if known:
         _logged(tracking, log)
 
 
-def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable[str], at: float | None = None) -> None:
+def _adopt(
+    client: MlflowClient, experiment: str, parent: str, folders: Iterable[str], ended_at: float | None = None
+) -> None:
     """Make the runs of a pipeline's stages, including failed ones, and the runs of their inputs children of its own
     run; those that run end now, or at a time in seconds since 1970.
 
@@ -95,7 +97,7 @@ def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable
     made = [run.info for query in searched for run in client.search_runs([experiment], query)]
     for run in made:
         if run.status == "RUNNING":  # its step was killed, e.g. for lack of memory
-            Tracker.abandon(Run(client, run.run_id, experiment), "KILLED", at=at)
+            Tracker.abandon(Run(client, run.run_id, experiment), "KILLED", ended_at=ended_at)
     waiting = [run.run_id for run in made]
     seen: set[str] = set()
     while waiting:
@@ -105,7 +107,7 @@ def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable
         found = existing(client, run_id)
         if found is not None and PARENT not in found.data.tags:
             client.set_tag(run_id, PARENT, parent)
-            waiting += [of for name, of in found.data.tags.items() if name.startswith(UPSTREAM)]
+            waiting += [upstream for name, upstream in found.data.tags.items() if name.startswith(UPSTREAM)]
 
 
 def _logged(tracking: TrackingParams, log: Callable[[MlflowClient, str], None]) -> None:

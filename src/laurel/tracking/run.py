@@ -88,9 +88,9 @@ class Run:
         """
         from mlflow.entities import Metric
 
-        now = time.time()
+        moment = time.time()
         metrics = [
-            Metric(loggable(key), float(value), milliseconds(clock(step) if clock else now), step)
+            Metric(loggable(key), float(value), milliseconds(clock(step) if clock else moment), step)
             for step, values in points
             for key, value in values.items()
             if value is not None
@@ -108,7 +108,7 @@ class Run:
         path: Path,
         name: str,
         tags: Mapping[str, str],
-        more: Mapping[str, Any] = MappingProxyType({}),
+        files: Mapping[str, Any] = MappingProxyType({}),
         *,
         loads: bool = False,
     ) -> str:
@@ -117,7 +117,7 @@ class Run:
         Args:
             name: of the model; characters that MLflow does not allow become dashes.
             tags: describe the model.
-            more: JSON files besides: name -> content.
+            files: JSON files besides: name -> content.
             loads: whether LOADER can load it.
         """
         from mlflow.entities import LoggedModelOutput
@@ -129,9 +129,9 @@ class Run:
         if loads:
             flavor = {"loader_module": LOADER, "python_version": platform.python_version()}
             # JSON is YAML, too
-            more = {**more, MLMODEL: {"flavors": {"python_function": flavor}, "model_id": model.model_id}}
+            files = {**files, MLMODEL: {"flavors": {"python_function": flavor}, "model_id": model.model_id}}
         with TemporaryDirectory(prefix="laurel-") as scratch:
-            for file, content in more.items():
+            for file, content in files.items():
                 write_json(Path(scratch) / file, content)
                 self.client.log_model_artifact(model.model_id, str(Path(scratch) / file))
         self.client.finalize_logged_model(model.model_id, "READY")
@@ -195,9 +195,11 @@ class Run:
         with suppress(MlflowException):  # the model may not exist
             self.client.delete_registered_model_alias(name, alias)
 
-    def end(self, status: str = "FINISHED", *, at: float | None = None) -> None:
+    def end(self, status: str = "FINISHED", *, ended_at: float | None = None) -> None:
         """Mark the run as over: FINISHED, FAILED or KILLED, now or at a time in seconds since 1970."""
-        self.client.set_terminated(self.id, status=status, end_time=None if at is None else milliseconds(at))
+        self.client.set_terminated(
+            self.id, status=status, end_time=None if ended_at is None else milliseconds(ended_at)
+        )
 
     def find(self, run_id: str) -> Run | None:
         """Return another run of this server; None if it was deleted."""

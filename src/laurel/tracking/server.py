@@ -90,10 +90,10 @@ def make_tables(database: Path) -> None:
     from mlflow import MlflowClient
 
     with TemporaryDirectory(prefix="laurel-", ignore_cleanup_errors=True) as scratch:
-        whole = Path(scratch) / DATABASE
+        source_file = Path(scratch) / DATABASE
         with _on_connect(_never_wait):  # for the disk, a thousand times: what is not whole is thrown away
-            MlflowClient(f"sqlite:///{whole}")
-        with closing(sqlite3.connect(whole)) as source, closing(sqlite3.connect(database)) as target:
+            MlflowClient(f"sqlite:///{source_file}")
+        with closing(sqlite3.connect(source_file)) as source, closing(sqlite3.connect(database)) as target:
             source.backup(target)
 
 
@@ -160,9 +160,9 @@ def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
 def explained(error: Exception) -> str:
     """Describe MLflow's address and error, without user and password."""
     uri = os.environ[URI]
-    where = without_secrets(uri).partition("?")[0]
-    reason = without_secrets(_first_line(error).replace(uri, where))
-    return f"at {where} ({reason.rstrip('.')})"
+    address = without_secrets(uri).partition("?")[0]
+    reason = without_secrets(_first_line(error).replace(uri, address))
+    return f"at {address} ({reason.rstrip('.')})"
 
 
 def failures() -> tuple[type[Exception], ...]:

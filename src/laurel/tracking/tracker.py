@@ -93,7 +93,7 @@ class Tracker:
         try:
             yield run
             run.log_metrics(self.output.usage)
-            run.end(at=ended)
+            run.end(ended_at=ended)
         except BaseException as error:  # also Ctrl-C: a dead run must not be shown as running
             if not isinstance(error, fails_with):
                 with suppress(*fails_with):
@@ -111,26 +111,26 @@ class Tracker:
         yield
         self._at_work = False  # stays set after an error, for the block of the run
 
-    def end_killed(self, here: Run, killed: Mapping[str, float]) -> None:
+    def end_killed(self, server_run: Run, killed: Mapping[str, float]) -> None:
         """End runs that a killed stage has left and no stage resumes: MLflow would show them as running forever.
 
         Args:
-            here: a run of this server.
+            server_run: a run of this server.
             killed: run id of a stage -> when it worked last, in seconds since 1970.
         """
-        for run_id, at in killed.items():
+        for run_id, ended_at in killed.items():
             with suppress(*failures()):
-                if (run := here.find(run_id)) is not None and run.is_running():
-                    self.abandon(run, "KILLED", at=at)
+                if (run := server_run.find(run_id)) is not None and run.is_running():
+                    self.abandon(run, "KILLED", ended_at=ended_at)
 
     @staticmethod
-    def abandon(run: Run, status: str, *, at: float | None = None) -> None:
+    def abandon(run: Run, status: str, *, ended_at: float | None = None) -> None:
         """End the run of a failed stage and its child runs, now or at a time in seconds since 1970."""
         with suppress(*failures()):
-            below = f"tags.{PARENT} = '{run.id}' and attributes.status = 'RUNNING'"
-            for child in run.client.search_runs([run.experiment], below):
-                Run(run.client, child.info.run_id, run.experiment).end(status, at=at)
-            run.end(status, at=at)
+            query = f"tags.{PARENT} = '{run.id}' and attributes.status = 'RUNNING'"
+            for child in run.client.search_runs([run.experiment], query):
+                Run(run.client, child.info.run_id, run.experiment).end(status, ended_at=ended_at)
+            run.end(status, ended_at=ended_at)
 
     def _note(self, error: Exception) -> None:
         """Report in the output's RUN and on standard error that logging to MLflow is incomplete."""
@@ -147,12 +147,12 @@ class Tracker:
     def child_run(self, parent: Run, name: str, tags: Mapping[str, str], *, began: float | None = None) -> Run:
         """Open a run below the stage's, begun now or at a time in seconds since 1970; the caller ends it."""
         if parent.id not in self._shared:  # queried once: there may be hundreds of child runs
-            above = parent.client.get_run(parent.id)
-            upstream = {key: run for key, run in above.data.tags.items() if key.startswith(UPSTREAM)}
+            parent_run = parent.client.get_run(parent.id)
+            upstream = {key: run for key, run in parent_run.data.tags.items() if key.startswith(UPSTREAM)}
             self._shared[parent.id] = {**self._tags(), **upstream}
         nested = {PARENT: parent.id, **self._shared[parent.id], **tags}
-        at = None if began is None else milliseconds(began)
-        created = parent.client.create_run(parent.experiment, start_time=at, tags=nested, run_name=name)
+        start_time = None if began is None else milliseconds(began)
+        created = parent.client.create_run(parent.experiment, start_time=start_time, tags=nested, run_name=name)
         return Run(parent.client, created.info.run_id, parent.experiment)
 
     def _open(self, client: MlflowClient, experiment: str, resumed: str | None, ended: float | None) -> Run:

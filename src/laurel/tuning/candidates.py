@@ -42,11 +42,11 @@ def candidates(space: Space, params: Params, n: int, sampler: str, seed: int) ->
     Raises:
         ParamsError: a grid is to be drawn from a range, or the sampler is unknown.
     """
-    own = own_values(space, params)
-    first = [] if own is None else [own]
+    current = own_values(space, params)
+    first = [] if current is None else [current]
     if sampler == "grid":
         drawn = _grid(space)
-        return [*first, *(candidate for candidate in drawn if candidate != own)][:n]
+        return [*first, *(candidate for candidate in drawn if candidate != current)][:n]
     match sampler:
         case "sobol":
             from scipy.stats import qmc

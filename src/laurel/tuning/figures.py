@@ -94,10 +94,10 @@ def parameters(space: Space, trials: Sequence[Trial], score: str) -> Figure:
     """Draw the score over each parameter, a panel each: complete trials, their local mean, and the best one."""
     scored = [trial for trial in trials if trial.score is not None]
     chosen = best(trials)
-    across = min(ACROSS, len(space))
-    down = -(-len(space) // across)
-    with drawing(0.8 + 2.5 * across, 0.5 + 2.2 * down) as figure:
-        panels = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    n_columns = min(ACROSS, len(space))
+    n_rows = -(-len(space) // n_columns)
+    with drawing(0.8 + 2.5 * n_columns, 0.5 + 2.2 * n_rows) as figure:
+        panels = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False).ravel()
         for axes, (name, searched) in zip(panels, space.items(), strict=False):
             _panel(axes, name, searched, scored, chosen)
             ended = _places(searched, [trial.values[name] for trial in trials if trial.score is None])
@@ -114,9 +114,9 @@ def _panel(axes: Axes, name: str, searched: Searched, scored: Sequence[Trial], c
     scores = np.array([trial.score for trial in scored], dtype=np.float64)
     x = _places(searched, [trial.values[name] for trial in scored])
     axes.scatter(x, scores, s=16, color=POSITIVE, alpha=0.55, lw=0, zorder=3, clip_on=False)
-    (at,) = _places(searched, [chosen.values[name]])
+    (position,) = _places(searched, [chosen.values[name]])
     axes.scatter(
-        [at], [chosen.score or 0.0], s=46, facecolor="none", edgecolor=NEGATIVE, lw=1.5, zorder=5, clip_on=False
+        [position], [chosen.score or 0.0], s=46, facecolor="none", edgecolor=NEGATIVE, lw=1.5, zorder=5, clip_on=False
     )
     if searched.choices is None:
         if searched.log:

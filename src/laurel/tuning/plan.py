@@ -59,19 +59,21 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     if arm not in allowed:
         allowed = list(dict.fromkeys(allowed))
         raise ParamsError(f'--arm is "{arm}", but must be one of {", ".join(allowed)}.{closest(arm, allowed)}')
-    alone = narrowed(params, arm, (0,), 1)
+    narrow_params = narrowed(params, arm, (0,), 1)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    context = RewardContext.of(alone)
-    if skipped := skipped_arms(alone.arms, context, adapter):
+    context = RewardContext.of(narrow_params)
+    if skipped := skipped_arms(narrow_params.arms, context, adapter):
         raise ParamsError(f"--arm: {skipped[arm]}")
     if learning := [
-        name for name in alone.resolved_arms[arm].reward if isinstance(method_of(context.rewards[name]), LearningMethod)
+        name
+        for name in narrow_params.resolved_arms[arm].reward
+        if isinstance(method_of(context.rewards[name]), LearningMethod)
     ]:
         raise ParamsError(
             f"--arm: the reward {learning[0]} of the arm {arm} is learned from an online judge, which a "
             "search does not start. Search an arm whose reward is made beforehand, such as preference."
         )
-    if alone.resolved_arms[arm].draws_tasks:
+    if narrow_params.resolved_arms[arm].draws_tasks:
         raise ParamsError(
             f"--arm: a curriculum chooses the tasks of the arm {arm} while it is trained, so the learning curves by "
             "which candidates are compared would be over other tasks. Search an arm without a curriculum."

@@ -120,6 +120,6 @@ def summary(place: Path, sweep: Sweep, trials: Sequence[Trial], notes: Sequence[
     states = Counter(trial.state for trial in trials)
     counts = ", ".join(f"{n} {state}" for state, n in states.items())
     head = f"{len(trials)} trials of the arm {sweep.arm} ({counts}); score: {NAME}"
-    again = f"cp {place / BEST} params.yaml && laurel run"
-    own = f"best:     {place / BEST}\nfigures:  {place / 'figures'}\nevaluate: {again}"
-    return "\n\n".join([head, table(trials, list(sweep.space)), "\n".join(notes), own])
+    command = f"cp {place / BEST} params.yaml && laurel run"
+    commands = f"best:     {place / BEST}\nfigures:  {place / 'figures'}\nevaluate: {command}"
+    return "\n\n".join([head, table(trials, list(sweep.space)), "\n".join(notes), commands])

@@ -48,7 +48,7 @@ class _Running:
 
     def note_ended(self, reports: Sequence[JobReport]) -> None:
         ended = [report.job for report in reports if report.ended]
-        self.unfinished = [job for job in self.unfinished if not any(job is other for other in ended)]
+        self.unfinished = [job for job in self.unfinished if not any(job is finished for finished in ended)]
 
 
 def run_trials(

@@ -55,13 +55,14 @@ class Study:
     """The trials so far, and the next one."""
 
     def __init__(
-        self, storage: Path, name: str, space: Space, params: Params, about: Mapping[str, Any], *, sampler: str
+        self, storage: Path, name: str, space: Space, params: Params, settings: Mapping[str, Any], *, sampler: str
     ) -> None:
         """Open a study, or begin it.
 
         Args:
             params: their own values are tried first; `seed` is used.
-            about: the settings that trials depend on, as JSON values; a study can only be continued with the same ones.
+            settings: the settings that trials depend on, as JSON values; a study can only be continued with the same
+                ones.
 
         Raises:
             DataError: the storage is not an SQLite file of studies, or the study has other parameters or another space.
@@ -85,35 +86,35 @@ class Study:
                 load_if_exists=True,
                 pruner=optuna.pruners.MedianPruner(STARTUP_TRIALS, FIRST_LOOK),
             )
-            self._check(storage, about)
+            self._check(storage, settings)
             self._before, self._began = float(self._study.user_attrs.get(SECONDS, 0.0)), time.monotonic()
             self.put_back()
 
-    def _check(self, storage: Path, about: Mapping[str, Any]) -> None:
+    def _check(self, storage: Path, settings: Mapping[str, Any]) -> None:
         from laurel.tracking.tracker import flatten
 
-        then = self._study.user_attrs.get(ABOUT)
-        now = json.loads(json.dumps(about))
-        if then is None and not self._study.trials:
-            self._study.set_user_attr(ABOUT, now)
+        stored = self._study.user_attrs.get(ABOUT)
+        current = json.loads(json.dumps(settings))
+        if stored is None and not self._study.trials:
+            self._study.set_user_attr(ABOUT, current)
             return
         name = f'{storage}: the study "{self._study.study_name}"'
-        again = "Name another one with --study."
-        if then is None:
-            raise DataError(f"{name} is not Laurel's. {again}")
+        advice = "Name another one with --study."
+        if stored is None:
+            raise DataError(f"{name} is not Laurel's. {advice}")
         if any(
-            limit in then.get("params", {}).get("annotate", {}) for limit in LIMITS
+            limit in stored.get("params", {}).get("annotate", {}) for limit in LIMITS
         ):  # as earlier versions noted them
-            then = {**then, "params": without_limits(then["params"])}
-        names = [list(about["space"]) if "space" in about else [] for about in (then, now)]
+            stored = {**stored, "params": without_limits(stored["params"])}
+        names = [list(settings["space"]) if "space" in settings else [] for settings in (stored, current)]
         if set(names[0]) != set(names[1]):
-            was, is_ = (", ".join(sorted(some)) for some in names)
-            raise DataError(f"{name} was started with a search of {was}, but now it is one of {is_}. {again}")
-        before, after = flatten(then), flatten(now)
+            was, is_ = (", ".join(sorted(searched)) for searched in names)
+            raise DataError(f"{name} was started with a search of {was}, but now it is one of {is_}. {advice}")
+        before, after = flatten(stored), flatten(current)
         for key in dict.fromkeys((*before, *after)):
             if before.get(key) != after.get(key):
                 was, is_ = json.dumps(before.get(key)), json.dumps(after.get(key))
-                raise DataError(f"{name} was started with {key} {was}, but now it is {is_}. {again}")
+                raise DataError(f"{name} was started with {key} {was}, but now it is {is_}. {advice}")
 
     def put_back(self) -> None:
         """Mark abandoned trials as failed, and queue their candidates to be tried again."""
@@ -207,9 +208,9 @@ class Study:
 
     def usage(self) -> Usage:
         """Return what all trials asked of language models that have ended or were dropped."""
-        every = self._study.get_trials(deepcopy=False)
+        trials = self._study.get_trials(deepcopy=False)
         dropped = self._study.user_attrs.get(USAGE, {})
-        return reduce(added, (trial.user_attrs.get(USAGE, {}) for trial in every), dropped)
+        return reduce(added, (trial.user_attrs.get(USAGE, {}) for trial in trials), dropped)
 
     def trials(self) -> list[Trial]:
         """Return the trials that have ended, by number."""

@@ -130,8 +130,8 @@ class EnsembleAnnotator:
         if self._in_turn:
             yield from self._one_after_another(pairs)
             return
-        most = max(BLOCK, *(getattr(annotator, "at_once", 0) for annotator in self._held.values()))
-        for block in _blocks(pairs, most):
+        size = max(BLOCK, *(getattr(annotator, "at_once", 0) for annotator in self._held.values()))
+        for block in _blocks(pairs, size):
             votes = [
                 list(self._votes_of(number, self._held[number], block, len(block)))
                 for number in range(len(self._members))
@@ -211,9 +211,9 @@ class EnsembleAnnotator:
         )
 
 
-def _blocks(pairs: Iterable[Pair], most: int = BLOCK) -> Iterator[list[Pair]]:
+def _blocks(pairs: Iterable[Pair], size: int = BLOCK) -> Iterator[list[Pair]]:
     stream = iter(pairs)
-    while block := list(islice(stream, most)):
+    while block := list(islice(stream, size)):
         yield block
 
 

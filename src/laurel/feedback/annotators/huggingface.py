@@ -44,8 +44,8 @@ class HuggingFaceKind(ChatAnnotator):
 
     def identity(self) -> tuple[Identity, bool]:
         """Return the model with the digest of its weights, if they are on this machine."""
-        here = identity_here(self.section)
-        return here or Identity(self.section.model), here is not None
+        identity = identity_here(self.section)
+        return identity or Identity(self.section.model), identity is not None
 
     @property
     def model_name(self) -> str:
@@ -107,8 +107,10 @@ class HuggingFaceKind(ChatAnnotator):
 
     def too_long(self, requests: Sequence[ChatRequest]) -> str | None:
         lengths, context = self._lengths(requests) or ([], 0)
-        most = max((n + (not request.choices) for n, request in zip(lengths, requests, strict=False)), default=0)
-        return f"the longest has {max(lengths):,} tokens, but the model takes {context:,}" if most > context else None
+        longest = max((n + (not request.choices) for n, request in zip(lengths, requests, strict=False)), default=0)
+        return (
+            f"the longest has {max(lengths):,} tokens, but the model takes {context:,}" if longest > context else None
+        )
 
     def _lengths(self, requests: Sequence[ChatRequest]) -> tuple[list[int], int] | None:
         """Return the tokens of each request, and how many the model takes with its answer.
@@ -118,10 +120,14 @@ class HuggingFaceKind(ChatAnnotator):
         from transformers import AutoConfig, AutoTokenizer
 
         place = path_of(self.section.model)
-        here: dict[str, Any] = {"revision": self.section.revision, "local_files_only": True, "trust_remote_code": False}
+        options: dict[str, Any] = {
+            "revision": self.section.revision,
+            "local_files_only": True,
+            "trust_remote_code": False,
+        }
         try:
-            tokenizer = AutoTokenizer.from_pretrained(place, **here)
-            config = AutoConfig.from_pretrained(place, **here)
+            tokenizer = AutoTokenizer.from_pretrained(place, **options)
+            config = AutoConfig.from_pretrained(place, **options)
         except damaged(RefusedError):
             return None
         if tokenizer.chat_template is None:

@@ -159,11 +159,11 @@ class OracleUtility:
     def __call__(self, text: str, gamma: float = 1.0) -> float:
         """Return Σ γ^(H - t) r_t; with gamma 1 the result is bit-identical for any order of the same steps."""
         weights: dict[str, float] = {}
-        later = 0
+        exponent = 0
         for caption, times in reversed(self._reader.steps(text)):
-            run = times if gamma == 1 else gamma**later * (1 - gamma**times) / (1 - gamma)
+            run = times if gamma == 1 else gamma**exponent * (1 - gamma**times) / (1 - gamma)
             weights[caption] = weights.get(caption, 0.0) + run
-            later += times
+            exponent += times
         return math.fsum(weight * (self._adapter.oracle(caption) or 0.0) for caption, weight in weights.items())
 
 
@@ -266,7 +266,7 @@ class ScriptedTexts(TextJudge):
 
 def same(texts: Sequence[str]) -> BoolArray:
     """Return which of K texts are identical (K, K)."""
-    return np.array([[text == other for other in texts] for text in texts], dtype=np.bool_)
+    return np.array([[text == other_text for other_text in texts] for text in texts], dtype=np.bool_)
 
 
 class ScriptedKind(AnnotatorKind):

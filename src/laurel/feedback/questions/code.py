@@ -105,9 +105,9 @@ def checked(source: str) -> Reading[Written]:
             warnings.simplefilter("ignore")  # from parsing the code
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        where = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        why = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply or holds a NUL"
-        return _refused("syntax", source, f"it is not valid Python: {why}{where}")
+        place = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        reason = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply or holds a NUL"
+        return _refused("syntax", source, f"it is not valid Python: {reason}{place}")
     statements = [
         node for node in tree.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
     ]
@@ -131,15 +131,15 @@ def _refused(verdict: str, source: str, problem: str) -> Reading[Written]:
 def _blocks(text: str) -> tuple[list[str], bool]:
     """Return the fenced blocks of a text, and whether the last one is closed."""
     blocks: list[list[str]] = []
-    inside = False
+    in_block = False
     for line in text.splitlines(keepends=True):
         if line.lstrip().startswith("```"):
-            inside = not inside
-            if inside:
+            in_block = not in_block
+            if in_block:
                 blocks.append([])
-        elif inside:
+        elif in_block:
             blocks[-1].append(line)
-    return ["".join(lines) for lines in blocks if lines], not inside
+    return ["".join(lines) for lines in blocks if lines], not in_block
 
 
 QUESTION = CodeQuestion

@@ -47,8 +47,8 @@ class OutcomeQuestion(YesNoQuestion[str]):
         super().__init__(prompt, adapter, goal, scored=scored)
         self.examples = tuple(examples)
         self._shown = "\n".join(
-            f"{quote(episode)}\nGoal reached: {'yes' if reached else 'no'}{f'. {why}' if why else ''}"
-            for episode, reached, why in self.examples
+            f"{quote(episode)}\nGoal reached: {'yes' if reached else 'no'}{f'. {reason}' if reason else ''}"
+            for episode, reached, reason in self.examples
         )
 
     def texts(self, item: str, variant: int) -> Mapping[str, str]:
