@@ -60,7 +60,7 @@ class Browser:
 
         port = place.read_text().splitlines()[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
-            (page,) = [one for one in json.load(answer) if one["type"] == "page"]
+            (page,) = [target for target in json.load(answer) if target["type"] == "page"]
         self._socket = create_connection(page["webSocketDebuggerUrl"], suppress_origin=True, timeout=60)
         self._number = 0
         self.call("Page.enable")

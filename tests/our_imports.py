@@ -76,6 +76,6 @@ def _groups(file: Path) -> Mapping[str, str]:
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         if isinstance(value, ast.Call) and ast.unparse(value.func).startswith("Plugins"):
             (name,) = node.targets if isinstance(node, ast.Assign) else [node.target]
-            (package,) = [ast.literal_eval(one.value) for one in value.keywords if one.arg == "package"]
+            (package,) = [ast.literal_eval(keyword.value) for keyword in value.keywords if keyword.arg == "package"]
             found[ast.unparse(name)] = package
     return found

@@ -39,8 +39,8 @@ class PlayedModel:
                 answered += 1
                 yield self._reply(*window.pop(rng.randrange(len(window))))
         rng.shuffle(window)
-        for one in window:
-            yield self._reply(*one)
+        for entry in window:
+            yield self._reply(*entry)
 
     def _reply(self, number: int, request: ChatRequest) -> tuple[int, Reply | Failure]:
         shown = re.findall(r'(?m)^.{0,30}?("(?:[^"\\\\]|\\\\.)*")$', request.messages[1].content)

@@ -43,6 +43,11 @@ def test_each_is_an_arm_by_params_alone(text: str) -> None:
 
 def test_no_method_is_missing() -> None:
     params = [parse_params(written(yaml.safe_load(text)), "a test") for text in ARMS]
-    shown = {method_of(one.rewards[name]).kind for one in params for arm in one.arms for name in arm.reward}
+    shown = {
+        method_of(params_of_run.rewards[name]).kind
+        for params_of_run in params
+        for arm in params_of_run.arms
+        for name in arm.reward
+    }
     assert shown | BESIDE == {*METHODS.builtin()}
     assert not shown & BESIDE

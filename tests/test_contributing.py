@@ -39,9 +39,9 @@ def rows() -> list[Row]:
     found: list[Row] = []
     for line in lines[1:]:
         what, count, examples, tests = (cell.strip() for cell in line.strip("|").split(" | "))
-        named = [[REPOSITORY / link for link in LINK.findall(one)] for one in examples.split(" or ")]
-        own = found[-1].tests if tests == "the same" else [REPOSITORY / link for link in LINK.findall(tests)]
-        found.append(Row(what, count, named, own))
+        named = [[REPOSITORY / link for link in LINK.findall(part)] for part in examples.split(" or ")]
+        own_tests = found[-1].tests if tests == "the same" else [REPOSITORY / link for link in LINK.findall(tests)]
+        found.append(Row(what, count, named, own_tests))
     return found
 
 

@@ -45,9 +45,9 @@ def test_imports_run_one_way() -> None:
     layer = {package: number for number, packages in enumerate(LAYERS) for package in packages}
     upwards = [
         example
-        for one, others in used().items()
+        for module, others in used().items()
         for other, example in others.items()
-        if layer.get(other, len(LAYERS)) < layer.get(one, 0)
+        if layer.get(other, len(LAYERS)) < layer.get(module, 0)
     ]
     assert not upwards
     packages = {path.parent.name for path in (REPOSITORY / "src/laurel").glob("*/__init__.py")}
@@ -101,8 +101,8 @@ def compared_texts(tree: ast.AST) -> list[tuple[int, str]]:
             found += [key for key in node.value.keys if key]
     return [
         (part.lineno, part.value)
-        for one in found
-        for part in (one, *(one.elts if isinstance(one, ast.Tuple | ast.List | ast.Set) else ()))
+        for node in found
+        for part in (node, *(node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else ()))
         if isinstance(part, ast.Constant) and isinstance(part.value, str)
     ]
 
@@ -112,8 +112,8 @@ def test_no_module_asks_which_annotator_it_is() -> None:
     asks = 'a == "scripted" or b in ("openai", x) or c.startswith("ensemble") or {"embedding": 1}[d]'
     assert [text for _, text in compared_texts(ast.parse(asks))] == ["scripted", "openai", "ensemble", "embedding"]
     kinds = {*ANNOTATORS.builtin()}
-    own = ("laurel.feedback.annotators", "laurel.params")
-    modules = {name: file for name, file in our_modules().items() if not name.startswith(own)}
+    allowed = ("laurel.feedback.annotators", "laurel.params")
+    modules = {name: file for name, file in our_modules().items() if not name.startswith(allowed)}
     assert {"laurel.feedback.responders", "laurel.stages.hub"} <= modules.keys()
     for folder in ("components", "pipelines"):
         modules |= {f"{folder}/{file.name}": file for file in (REPOSITORY / folder).rglob("*.py")}
@@ -121,4 +121,4 @@ def test_no_module_asks_which_annotator_it_is() -> None:
     asking = [(name, *place) for name, tree in trees.items() for place in compared_texts(tree) if place[1] in kinds]
     assert not asking
     imports = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert "ENSEMBLE" not in {one.name for node in imports for one in node.names}, "it is a kind's name"
+    assert "ENSEMBLE" not in {alias.name for node in imports for alias in node.names}, "it is a kind's name"

@@ -80,7 +80,7 @@ def test_a_missing_extra_is_one_sentence(tmp_path: Path) -> None:
 
 def test_every_extra_that_is_named_is_there() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    core = {canonicalize_name(Requirement(one).name) for one in project["dependencies"]}
+    core = {canonicalize_name(Requirement(requirement).name) for requirement in project["dependencies"]}
     assert EXTRAS.keys() <= project["optional-dependencies"].keys()
     assert len(core) <= 21
     assert not core & {canonicalize_name(package) for packages in EXTRAS.values() for package in packages}

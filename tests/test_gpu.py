@@ -213,8 +213,8 @@ def test_an_update_is_the_same_there(env_id: str, device: str) -> None:
         for name in ("policy", "value", "entropy"):
             assert told[s][name] == pytest.approx(wanted[s][name], abs=1e-3, rel=1e-2)
         ours, theirs = (each.learners[s].policy.parameters() for each in (group, reference))
-        for one, other in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(one.cpu(), other, atol=1e-3, rtol=1e-2)
+        for tensor, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(tensor.cpu(), other, atol=1e-3, rtol=1e-2)
 
 
 @devices

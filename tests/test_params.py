@@ -39,9 +39,9 @@ def test_an_arm_is_the_same_in_whatever_order_its_mappings_are_written() -> None
         "agent": {"dqn": {"gamma": 0.9, "batch_size": 32}, "algorithm": "dqn"},
     }
     turned = {name: dict(reversed(mapping.items())) for name, mapping in written.items()}
-    one, other = (parse_params(with_value("arms", {"mix": arm}), "my.yaml") for arm in (written, turned))
-    assert arm_infos(one.arms, one.rewards, one.agent) == arm_infos(other.arms, other.rewards, other.agent)
-    assert list(one.arms[0].reward) == list(other.arms[0].reward) == ["preference", "novelty"]
+    first, second = (parse_params(with_value("arms", {"mix": arm}), "my.yaml") for arm in (written, turned))
+    assert arm_infos(first.arms, first.rewards, first.agent) == arm_infos(second.arms, second.rewards, second.agent)
+    assert list(first.arms[0].reward) == list(second.arms[0].reward) == ["preference", "novelty"]
 
 
 # -- what is accepted -------------------------------------------------------------------------------------------

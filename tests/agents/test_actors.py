@@ -163,8 +163,8 @@ def test_an_arm_has_the_role_that_its_actor_declares() -> None:
     planned["progress"] = {"agent": {"actor": "planner", "options": {"plan": "progress"}}, "reward": None}
     found = _arm_params({name: {"reward": None, **arm} for name, arm in planned.items()}).resolved_arms
     assert [arm.role for arm in found.values()] == ["method", "control", "bound"]
-    own = _arm_params({"told": {"reward": None, "agent": "Told", "role": "control"}})
-    assert own.resolved_arms["told"].role == "control", "the arm goes before its actor"
+    overridden = _arm_params({"told": {"reward": None, "agent": "Told", "role": "control"}})
+    assert overridden.resolved_arms["told"].role == "control", "the arm goes before its actor"
     wrong = _arm_params({"wrong": {"reward": None, "agent": "misnamed"}})
     with pytest.raises(ParamsError, match=r'"misnamed" declares the role .upper limit., but it must be one of base'):
         arm_infos(wrong.arms, wrong.rewards, wrong.agent)

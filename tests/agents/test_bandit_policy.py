@@ -69,10 +69,10 @@ def test_every_method_has_its_agent() -> None:
 @pytest.mark.parametrize("changed", [{}, {"step_size": 0.0, "initial": 2.0}, {"c": 0.3, "prior_deviation": 3.0}])
 def test_a_learner_learns_what_the_agent_does(method: Any, n_envs: int, changed: dict[str, float]) -> None:
     """The agent alone, in one environment, with the same pulls one after another."""
-    own = {"epsilon": 0.3, "noise": 0.5, **changed}
-    if method == "gradient" and not own.get("step_size", 0.1):
-        own["step_size"] = 0.4
-    params = BanditParams(method=method, n_envs=n_envs, n_steps=5, **own)
+    options = {"epsilon": 0.3, "noise": 0.5, **changed}
+    if method == "gradient" and not options.get("step_size", 0.1):
+        options["step_size"] = 0.4
+    params = BanditParams(method=method, n_envs=n_envs, n_steps=5, **options)
     learner, envs = make(BANDIT, params)
     agent = alone(params)
     agent.reset(0)
@@ -197,8 +197,8 @@ def test_observations_make_no_difference(method: str, tmp_path: Path) -> None:
     loaded = load_policy(tmp_path / "agent")
     assert same(policy.state_dict(), loaded.state_dict())
     rng = np.random.default_rng(3)
-    for one, other in pairwise([rng.normal(size=(30, policy.n_features)).astype(np.float32) for _ in range(3)]):
-        drawn, again = policy.act(one, np.random.default_rng(1)), loaded.act(other, np.random.default_rng(1))
+    for rows, other_rows in pairwise([rng.normal(size=(30, policy.n_features)).astype(np.float32) for _ in range(3)]):
+        drawn, again = policy.act(rows, np.random.default_rng(1)), loaded.act(other_rows, np.random.default_rng(1))
         for part, same_part in zip(drawn, again, strict=True):
             np.testing.assert_array_equal(part, same_part)
 

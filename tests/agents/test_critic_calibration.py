@@ -74,8 +74,8 @@ def test_rounding_errors_do_not_order_mirrored_states() -> None:
     mirrored = found.values.copy()
     for value in set(found.values.round(9)):
         mirrored[found.values.round(9) == value] = value
-    own = np.random.default_rng(0).normal(size=len(mirrored))
-    assert found._replace(critic=own).rank == pytest.approx(found._replace(critic=own, values=mirrored).rank)
+    noise = np.random.default_rng(0).normal(size=len(mirrored))
+    assert found._replace(critic=noise).rank == pytest.approx(found._replace(critic=noise, values=mirrored).rank)
     assert found._replace(critic=found.values * 1e-9).rank == pytest.approx(1)
 
 

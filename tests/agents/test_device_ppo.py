@@ -181,8 +181,8 @@ def test_a_group_may_lose_an_agent_midway() -> None:
     for agents in (whole, parted):
         agents.collect()
         agents.learn()
-    for one, other in zip(whole.rollouts[1:], parted.rollouts, strict=True):
-        np.testing.assert_array_equal(one.observation, other.observation)
+    for rollout, parted_rollout in zip(whole.rollouts[1:], parted.rollouts, strict=True):
+        np.testing.assert_array_equal(rollout.observation, parted_rollout.observation)
     for one_of, other_of in zip(whole.learners[1:], parted.learners, strict=True):
         theirs = everything(other_of)
         for name, weight in everything(one_of).items():

@@ -156,8 +156,8 @@ def test_hundreds_of_agents_at_once(tmp_path: Path) -> None:
     for seed in (0, 1, 255):
         run(tasks[seed : seed + 1], tmp_path / "alone", rewarded=[seed % 2 == 0])
         theirs, alone = (curve(tmp_path / name / str(seed)) for name in ("all", "alone"))
-        for one, other in zip(theirs, alone, strict=True):
-            assert figures(one) == pytest.approx(figures(other), abs=1e-5, rel=1e-4, nan_ok=True)
+        for row, row_alone in zip(theirs, alone, strict=True):
+            assert figures(row) == pytest.approx(figures(row_alone), abs=1e-5, rel=1e-4, nan_ok=True)
     assert len({(tmp_path / "all" / str(seed) / "model.safetensors").read_bytes() for seed in range(256)}) == 256
 
 

@@ -56,7 +56,7 @@ def made(kind: type[GroupParams], model: Path, **changes: Any) -> tuple[GroupLea
 
 
 def letters(actions: Any) -> Any:
-    return np.array([sum(one.isalpha() for one in text_of(row)) for row in actions])
+    return np.array([sum(letter.isalpha() for letter in text_of(row)) for row in actions])
 
 
 def worth(learner: GroupLearner) -> float:
@@ -183,7 +183,7 @@ def test_a_stopped_run_ends_with_the_same_agent(model: Path, tmp_path: Path) -> 
     task = Task("text", 1, 5, ENV, settings, ShapingParams(quantile=0.0, beta=0.0), 4 * 16, 16)
     adapter, reward = (
         adapter_for(ENV),
-        CaptionReward({}, 0.0, lambda texts: np.array([len(one) for one in texts]) * 1.0),
+        CaptionReward({}, 0.0, lambda texts: np.array([len(text) for text in texts]) * 1.0),
     )
     stopping.run(task, adapter, tmp_path / "whole", reward)
     for _ in range(3):

@@ -76,10 +76,10 @@ def learner(*, hinted: bool, params: PPOParams = WHOLE) -> tuple[StackedPPO, Rig
     return found, advisor
 
 
-def collected(one: StackedPPO) -> OnPolicyRollout:
-    envs = make_vector(LAKE, adapter_for(LAKE), one.params.n_envs, 0)
-    rollout = one.rollout(envs)
-    one.collect(envs, envs.reset(), rollout)
+def collected(agent: StackedPPO) -> OnPolicyRollout:
+    envs = make_vector(LAKE, adapter_for(LAKE), agent.params.n_envs, 0)
+    rollout = agent.rollout(envs)
+    agent.collect(envs, envs.reset(), rollout)
     envs.close()
     return rollout
 
@@ -92,16 +92,16 @@ def hinted_log_probs(policy: ActorCritic, rollout: OnPolicyRollout) -> torch.Ten
 
 
 def test_agents_act_by_the_hinted_policy() -> None:
-    one, advisor = learner(hinted=True)
-    rollout = collected(one)
+    agent, advisor = learner(hinted=True)
+    rollout = collected(agent)
     assert rollout.hints is not None
     squares, valid = rollout.observation[:-1, :, 0], rollout.valid
     assert (rollout.hints[..., 2] - rollout.hints[..., 0])[valid] == pytest.approx(
         HINTED.weight * (2.0 - squares / 16)[valid], abs=1e-5
     )
-    log_probs = hinted_log_probs(one.policy, rollout)
-    own = log_probs.gather(2, torch.from_numpy(rollout.action)[..., None])[..., 0]
-    assert rollout.log_prob == pytest.approx(own.detach().numpy(), abs=1e-5)
+    log_probs = hinted_log_probs(agent.policy, rollout)
+    log_prob = log_probs.gather(2, torch.from_numpy(rollout.action)[..., None])[..., 0]
+    assert rollout.log_prob == pytest.approx(log_prob.detach().numpy(), abs=1e-5)
     frequency = (rollout.action == 2)[rollout.valid].mean()
     assert frequency == pytest.approx(log_probs[..., 2].exp().detach().numpy()[rollout.valid].mean(), abs=0.1)
     assert not set(squares[~valid]) <= set(squares[valid]), "some states end episodes"
@@ -111,13 +111,13 @@ def test_agents_act_by_the_hinted_policy() -> None:
 def test_the_ratio_begins_at_one_and_would_not_with_the_networks_own_log_probabilities() -> None:
     figures = {}
     for name in ("influenced", "plain"):
-        one, _ = learner(hinted=True)
-        rollout = collected(one)
+        agent, _ = learner(hinted=True)
+        rollout = collected(agent)
         if name == "plain":
-            features = rollout.features[:-1].reshape(-1, one.policy.n_features)
-            plain = one.policy.log_prob(features, rollout.action.reshape(-1))
+            features = rollout.features[:-1].reshape(-1, agent.policy.n_features)
+            plain = agent.policy.log_prob(features, rollout.action.reshape(-1))
             rollout.log_prob[:] = plain.reshape(rollout.log_prob.shape)
-        figures[name] = one.learn(rollout)
+        figures[name] = agent.learn(rollout)
     assert figures["influenced"]["approx_kl"] == pytest.approx(0, abs=1e-6)
     assert figures["influenced"]["clip_fraction"] == 0
     assert figures["plain"]["approx_kl"] > 0.1
@@ -125,23 +125,23 @@ def test_the_ratio_begins_at_one_and_would_not_with_the_networks_own_log_probabi
 
 
 def test_the_gradient_is_that_of_the_loss_of_the_hinted_policy() -> None:
-    one, _ = learner(hinted=True)
-    rollout = collected(one)
+    agent, _ = learner(hinted=True)
+    rollout = collected(agent)
     rollout.reward[:] = np.random.default_rng(1).normal(size=rollout.reward.shape)
     n, flat = int(rollout.valid.sum()), lambda array: torch.from_numpy(rollout.rows(array))
-    advantage = gae_of(one.params, rollout, rollout.value)
+    advantage = gae_of(agent.params, rollout, rollout.value)
     returns = advantage + rollout.value[:-1]
     old = rollout.log_prob + np.random.default_rng(2).normal(scale=0.3, size=rollout.log_prob.shape).astype(np.float32)
 
-    log_probs = hinted_log_probs(one.policy, rollout)[torch.from_numpy(rollout.valid)]
-    values = one.policy.critic(flat(rollout.features[:-1]))[:, 0]
+    log_probs = hinted_log_probs(agent.policy, rollout)[torch.from_numpy(rollout.valid)]
+    values = agent.policy.critic(flat(rollout.features[:-1]))[:, 0]
     entropy = -(log_probs.exp() * log_probs).sum(1)
     chosen = log_probs.gather(1, flat(rollout.action)[:, None])[:, 0]
-    loss, _ = clipped_loss(one.params, chosen, entropy, values, flat(old), flat(advantage), flat(returns))
+    loss, _ = clipped_loss(agent.params, chosen, entropy, values, flat(old), flat(advantage), flat(returns))
     torch.autograd.backward(loss)
-    expected = {name: weight.grad for name, weight in one.policy.named_parameters()}
+    expected = {name: weight.grad for name, weight in agent.policy.named_parameters()}
 
-    group = one._group()
+    group = agent._group()
     update = Update(group, slice(0, 1), n)
     update.work.forward(rollout.rows(rollout.features[:-1])[None])
     row = [rollout.rows(array)[None] for array in (old, advantage, returns)]
@@ -157,10 +157,10 @@ def test_hints_with_zero_strength_change_nothing() -> None:
     """Bit-identical, and without a question."""
     weights = []
     for hinted in (False, True):
-        one, advisor = learner(hinted=hinted)
-        one.schedule(0.5)
-        one.learn(collected(one))
-        weights.append({name: weight.clone() for name, weight in one.policy.state_dict().items()})
+        agent, advisor = learner(hinted=hinted)
+        agent.schedule(0.5)
+        agent.learn(collected(agent))
+        weights.append({name: weight.clone() for name, weight in agent.policy.state_dict().items()})
         assert advisor.asked == 0
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     hints = Hints(Right(), HINTED)
@@ -190,8 +190,8 @@ def test_shuffled_hints_are_as_strong_and_another_draw_for_each_agent() -> None:
     acting = np.ones(28, dtype=np.bool_)
     together = hints_of(group, adapter, np.concatenate([states, states]), acting)
     assert np.array_equal(together, np.concatenate(alone[:2]))
-    for one in group:
-        one.schedule(1.0)
+    for agent in group:
+        agent.schedule(1.0)
     assert hints_of(group, adapter, np.concatenate([states, states]), acting) == 0.0
     assert advisor.asked == 14, "all share what the model said"
     assert "shuffled" not in HintsParams().model_dump(), "digests of runs without it stay"
@@ -345,7 +345,7 @@ def test_the_control_rewards_shuffled_actions(tmp_path: Path, monkeypatch: pytes
         reward = method.load(place, adapter, 0.5)
         paid[name] = reward.pay(Steps(steps, np.zeros((4, 1), dtype=int), ["a"], valid, no, no))[:, 0]
     assert sorted(paid["a"]) == sorted(paid["b"]) == sorted(paid["plain"])
-    assert len({tuple(one) for one in paid.values()}) > 1
+    assert len({tuple(rewards) for rewards in paid.values()}) > 1
 
 
 def test_the_reward_is_the_likelihood_of_the_action_over_chance() -> None:

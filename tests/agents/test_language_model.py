@@ -135,9 +135,9 @@ def test_a_batch_of_walkers_moves_like_single_ones() -> None:
         before, actions, step.observation[:, 0], step.reward, step.terminated, strict=True
     ):
         world.reset(options={"state": int(state)})
-        one, own, over, *_ = world.step(action)
-        assert (int(one), over) == (int(after), bool(ended))
-        assert own == pytest.approx(float(reward))
+        state_after, paid_reward, over, *_ = world.step(action)
+        assert (int(state_after), over) == (int(after), bool(ended))
+        assert paid_reward == pytest.approx(float(reward))
     assert 0 < step.terminated.sum() < 300
     assert adapter.describe_observation(7) == "You are at row 1, column 2, facing north. Goal: row 2, column 2."
     assert adapter.action_name(3) == "forward, forward"
@@ -147,9 +147,9 @@ def test_strategies_come_before_moves(adapter: EnvAdapter) -> None:
     settings = {"strategy": "menu", "strategies": ["go down first", "go right first"], "imitation_rounds": 1}
     learner, envs = begun(adapter, **settings)
     assert paid(learner, envs, 3)
-    one = learner.policy.propose(adapter, View(adapter, np.zeros((1, 1), dtype=np.int32)).text, learner.rng)[0]
-    assert one.turns[0].answer in settings["strategies"]
-    assert one.turns[0].answer in one.turns[1].prompt
+    proposal = learner.policy.propose(adapter, View(adapter, np.zeros((1, 1), dtype=np.int32)).text, learner.rng)[0]
+    assert proposal.turns[0].answer in settings["strategies"]
+    assert proposal.turns[0].answer in proposal.turns[1].prompt
 
 
 def test_answers_that_cannot_be_read_end_the_training(adapter: EnvAdapter) -> None:
@@ -231,7 +231,7 @@ def test_losses_with_a_ratio_to_the_sampler_take_no_answers_of_other_rounds(
 
 def test_figures_of_a_round_are_of_the_answers_that_were_written() -> None:
     written = [Proposal((Turn("a", "x"),), (0,), -1.0, 2), Proposal((Turn("b", "y"),), None, -3.0, 5)]
-    rows = [(0, number, one) for number, one in enumerate([*written, written[0], written[0]])]
+    rows = [(0, number, proposal) for number, proposal in enumerate([*written, written[0], written[0]])]
     figures = LanguageModelLearner._written(rows, 1)
     assert figures == {"parse_rate": 0.75, "tokens": pytest.approx(11 / 4), "entropy": pytest.approx(1.5)}
 
@@ -292,8 +292,8 @@ def test_a_decoder_that_pools_its_last_token_values_states(tmp_path: Path, monke
     with torch.inference_mode():
         tokens = AutoTokenizer.from_pretrained(folder)(states[0], return_tensors="pt")
         last = loaded(**tokens).last_hidden_state[0, -1]
-    (own,) = encode_cached(str(folder), states[:1])
-    np.testing.assert_allclose(own, (last / last.norm()).numpy(), atol=1e-6)
+    (vector,) = encode_cached(str(folder), states[:1])
+    np.testing.assert_allclose(vector, (last / last.norm()).numpy(), atol=1e-6)
 
 
 def test_the_encoder_runs_where_the_model_does(

@@ -37,8 +37,11 @@ def test_constrained_answers_can_all_be_read(adapter: EnvAdapter, form: str) -> 
     states = View(adapter, np.zeros((64, 1), dtype=np.int32)).text
     proposals = policy.propose(adapter, states, np.random.default_rng(0))
     converter = Converter(form, policy.names, policy.longest)
-    assert all(one.moves is not None and converter.write(one.moves) == one.turns[0].answer for one in proposals)
-    assert len({one.moves for one in proposals}) > 4
+    assert all(
+        proposal.moves is not None and converter.write(proposal.moves) == proposal.turns[0].answer
+        for proposal in proposals
+    )
+    assert len({proposal.moves for proposal in proposals}) > 4
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -91,7 +94,7 @@ def test_answers_that_are_cut_off_have_no_more_tokens_than_the_limit(adapter: En
     assert isinstance(policy, LanguageModelPolicy)
     states = View(adapter, np.zeros((64, 1), dtype=np.int32)).text
     proposals = policy.propose(adapter, states, np.random.default_rng(0))
-    assert max(one.tokens for one in proposals) == 4, "of two answers"
+    assert max(proposal.tokens for proposal in proposals) == 4, "of two answers"
 
 
 def test_a_proposal_is_all_that_its_chain_read_and_wrote(adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,17 +109,17 @@ def test_a_proposal_is_all_that_its_chain_read_and_wrote(adapter: EnvAdapter, mo
 
     def drawn(local: LocalModel, prompts: list[list[int]], rng: object, *, temperature: float, **_: object) -> Sampled:
         temperatures.append(temperature)
-        own = answers[len(temperatures) - 1]
-        return Sampled([own] * len(prompts), np.full(len(prompts), -1.5, np.float32), [0] * len(prompts))
+        tokens = answers[len(temperatures) - 1]
+        return Sampled([tokens] * len(prompts), np.full(len(prompts), -1.5, np.float32), [0] * len(prompts))
 
     monkeypatch.setattr("laurel.agents.language_model.chain.sample", drawn)
     states = View(adapter, np.zeros((2, 1), dtype=np.int32)).text
-    one, _ = policy.propose(adapter, states, np.random.default_rng(0))
-    assert (one.moves, one.log_prob, one.tokens) == ((0,), -3.0, sum(map(len, answers)) + 2)
+    proposal, _ = policy.propose(adapter, states, np.random.default_rng(0))
+    assert (proposal.moves, proposal.log_prob, proposal.tokens) == ((0,), -3.0, sum(map(len, answers)) + 2)
     assert temperatures == [0.7, 0.7]
     reader = Reader(policy.local, adapter)
     (taught,) = policy.asks.taught(reader, states[:1], [(0,)], np.random.default_rng(0))
-    for turns in (one.turns, taught.turns):
+    for turns in (proposal.turns, taught.turns):
         assert turns[0].answer in menu
         assert [turn.answer for turn in turns[1:]] == ["left"]
         assert all("Find the exit." in turn.prompt for turn in turns)

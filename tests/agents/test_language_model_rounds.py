@@ -117,8 +117,10 @@ def test_scores_are_those_by_hand(
     learner._idle = 2
     learner.learn(three_walks())
     assert learner._idle == 0, "in a row"
-    assert [(one.turns[0].prompt, one.turns[0].answer) for one in found] == [*zip("00011", "01202", strict=True)]
-    np.testing.assert_allclose([one.score for one in found], by_hand, atol=1e-6)
+    assert [(scored.turns[0].prompt, scored.turns[0].answer) for scored in found] == [
+        *zip("00011", "01202", strict=True)
+    ]
+    np.testing.assert_allclose([scored.score for scored in found], by_hand, atol=1e-6)
 
 
 def test_the_critic_is_fitted_to_returns_that_its_last_fit_continues(
@@ -149,8 +151,8 @@ def test_the_critic_is_fitted_to_returns_that_its_last_fit_continues(
 def test_a_round_learns_from_the_best_answers_so_far_as_the_settings_say(
     adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = {"n_epochs": 3, "batch_size": 16, "beta": 1.5, "simpo_gamma": 0.3, "imitation": 0.2, "max_grad_norm": 0.7}
-    learner, envs = begun(adapter, score="return", gamma=GAMMA, keep_best=True, imitation_examples=1, **own)
+    tuning = {"n_epochs": 3, "batch_size": 16, "beta": 1.5, "simpo_gamma": 0.3, "imitation": 0.2, "max_grad_norm": 0.7}
+    learner, envs = begun(adapter, score="return", gamma=GAMMA, keep_best=True, imitation_examples=1, **tuning)
     envs.close()
     learner.adapter = adapter
     calls: list[tuple[Any, ...]] = []
@@ -159,7 +161,9 @@ def test_a_round_learns_from_the_best_answers_so_far_as_the_settings_say(
     worse = three_walks()
     worse.reward -= 1
     for of_step in worse.written:
-        of_step[:] = [one and one._replace(turns=(Turn(one.turns[0].prompt, "another"),)) for one in of_step]
+        of_step[:] = [
+            proposal and proposal._replace(turns=(Turn(proposal.turns[0].prompt, "another"),)) for proposal in of_step
+        ]
     learner.learn(worse)
     (_, imitated, _, seed, _), (loss, pairs, how, other_seed, _) = calls
     assert (len(imitated), loss, seed != other_seed) == (1, "simpo", True)
@@ -216,7 +220,7 @@ def test_an_answer_that_cannot_be_read_is_worse_than_all_others_by_more_than_the
     found: list[Any] = []
 
     def tune(proposals: list[Scored], margin: float, figures: dict[str, float], seed: int) -> float:
-        found.extend([margin, *(one.score for one in proposals)])
+        found.extend([margin, *(scored.score for scored in proposals)])
         figures["examples"] = 1
         return 0.0
 
@@ -299,10 +303,10 @@ def test_the_base_model_is_the_model_before_training(adapter: EnvAdapter) -> Non
         assert isinstance(actor, BaseModel)
         assert isinstance(actor.loaded, LanguageModelActor)
         trained = initial_policy(adapter, LanguageActorParams(), 7, seed).state_dict()
-        own = actor.loaded._policy.state_dict()
-        assert own.keys() == trained.keys()
-        assert all((own[name] == trained[name]).all() for name in own)
-        weights.append(own)
+        weights_of_actor = actor.loaded._policy.state_dict()
+        assert weights_of_actor.keys() == trained.keys()
+        assert all((weights_of_actor[name] == trained[name]).all() for name in weights_of_actor)
+        weights.append(weights_of_actor)
     name = next(name for name, weight in weights[0].items() if weight.ndim == 2)
     assert (weights[0][name] != weights[1][name]).any()
 

@@ -73,8 +73,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Fake
 
 
 def annotate(annotator: str = "huggingface", **more: Any) -> AnnotateParams:
-    own = {"openai": {"model": "m", "base_url": "http://localhost:1/v1"}} if annotator == "openai" else {}
-    return AnnotateParams.model_validate({"annotator": annotator, **own, **more})
+    section = {"openai": {"model": "m", "base_url": "http://localhost:1/v1"}} if annotator == "openai" else {}
+    return AnnotateParams.model_validate({"annotator": annotator, **section, **more})
 
 
 def policy(**options: Any) -> Any:

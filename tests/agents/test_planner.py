@@ -112,7 +112,7 @@ def test_subgoals_are_drawn_by_their_probabilities_after_the_last_reports(greedy
     planner = Subgoals(adapter_for(DOORKEY), subgoals, "model", model, 40, greedy=greedy)  # type: ignore[arg-type]
     asked, view = [Episode(reports=["one", "two", "three", "four"])] * 50, SimpleNamespace(text=["Here."] * 50)
     found = planner._chosen(asked, view, np.random.default_rng(0))  # type: ignore[arg-type]
-    assert 0.4 < np.mean([one is EXPLORE for one in found]) < 0.8 or greedy
+    assert 0.4 < np.mean([subgoal is EXPLORE for subgoal in found]) < 0.8 or greedy
     assert set(found) == ({EXPLORE} if greedy else set(subgoals))
     assert set(model.told) == {"Reports: two three four Now: Here."}
 
@@ -188,7 +188,7 @@ def test_a_subgoal_is_reached_also_where_the_caption_goes_on_about_the_mission(e
             for i, event in enumerate(adapter.encode(steps)):
                 if (caption := adapter.describe(int(event))).startswith("You pick up") and step.valid[i]:
                     subgoals.begin(np.ones(1, dtype=np.bool_))
-                    subgoal = next(one for one in subgoals.known if caption.startswith(one.text[:-1]))
+                    subgoal = next(known for known in subgoals.known if caption.startswith(known.text[:-1]))
                     subgoals.episodes[0].subgoal = subgoal
                     assert subgoals.record(np.array([0]), steps[i : i + 1]).all(), caption
                     found.add(caption.removeprefix(subgoal.text[:-1]))

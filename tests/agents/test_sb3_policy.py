@@ -85,9 +85,9 @@ def test_actions_depend_on_the_generator_alone(name: str) -> None:
     policy.epsilon = 0.3
     seen = observations(model)
     state, legacy = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]
-    one, same, other = (policy.act(seen, np.random.default_rng(seed))[0] for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, same)
-    assert name in ("TD3", "DDPG") or (one != other).any()
+    first, same, other = (policy.act(seen, np.random.default_rng(seed))[0] for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, same)
+    assert name in ("TD3", "DDPG") or (first != other).any()
     assert torch.equal(torch.get_rng_state(), state)
     assert (np.random.get_state()[1] == legacy).all()  # type: ignore[index]
 

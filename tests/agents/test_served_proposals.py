@@ -79,8 +79,8 @@ def shared() -> Iterator[str]:
 
 
 def settings(model: str, base_url: str, **serve: Any) -> LanguageActorParams:
-    own = {"n_envs": 96, "learning_rate": 4e-3, "lora_rank": 8, "serve": {"base_url": base_url, **serve}}
-    return LanguageActorParams.model_validate({**SMALL, **own, "model": model})
+    changes = {"n_envs": 96, "learning_rate": 4e-3, "lora_rank": 8, "serve": {"base_url": base_url, **serve}}
+    return LanguageActorParams.model_validate({**SMALL, **changes, "model": model})
 
 
 def test_answers_are_drawn_from_the_weights_of_the_moment(
@@ -132,11 +132,11 @@ def test_rounds_learn_from_what_a_server_samples(model: str, program: Path, shar
 
 
 def test_arms_share_a_server_that_ends_with_the_stage(model: str, program: Path) -> None:
-    one = settings(model, address(), copies=2, gpus=2)
-    with servers([one, one.model_copy(update={"loss": "dpo"})]):
-        assert one.serve
-        assert served.models_at(one.serve.base_url) == [model]
-    assert not served.models_at(one.serve.base_url)
+    params = settings(model, address(), copies=2, gpus=2)
+    with servers([params, params.model_copy(update={"loss": "dpo"})]):
+        assert params.serve
+        assert served.models_at(params.serve.base_url) == [model]
+    assert not served.models_at(params.serve.base_url)
     (started,) = program.with_name("started").read_text().splitlines()
     for option in ("--tensor-parallel-size 2", "--data-parallel-size 2 --api-server-count 1"):
         assert option in started
@@ -144,11 +144,11 @@ def test_arms_share_a_server_that_ends_with_the_stage(model: str, program: Path)
 
 def test_arms_with_different_servers_at_one_address_are_refused_beforehand(model: str) -> None:
     def checked(**others: Any) -> None:
-        own = {"model": model, "serve": {}}
-        agents = {"a": own, "b": {**own, "loss": "dpo"}, "c": {**own, **others}}
+        base = {"model": model, "serve": {}}
+        agents = {"a": base, "b": {**base, "loss": "dpo"}, "c": {**base, **others}}
         arms = {
-            name: {"reward": None, "agent": {"algorithm": "language_model", "language_model": one}}
-            for name, one in agents.items()
+            name: {"reward": None, "agent": {"algorithm": "language_model", "language_model": changes}}
+            for name, changes in agents.items()
         }
         check_run(
             parse_params({**MINIMAL, "env": {"id": GRID.id, "kwargs": GRID.kwargs}, "arms": arms}, "a test"),
@@ -188,7 +188,7 @@ def test_models_that_cannot_be_served_are_refused(model: str, program: Path, mon
     assert params.serve
     port = params.serve.base_url.split(":")[-1].removesuffix("/v1")
     without = [sys.executable, str(program), "serve", model, "--host", "127.0.0.1", "--port", port, "--enable-lora"]
-    own = subprocess.Popen(without)
+    process = subprocess.Popen(without)
     until = time.monotonic() + 60
     while not served.models_at(params.serve.base_url):
         assert time.monotonic() < until
@@ -197,8 +197,8 @@ def test_models_that_cannot_be_served_are_refused(model: str, program: Path, mon
     server.take(local)
     with pytest.raises(RefusedError, match=r"404 .*needs VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"):
         server.sample([[1]], np.random.default_rng(0), max_tokens=2, temperature=1.0, regex=None)
-    own.terminate()
-    own.wait()
+    process.terminate()
+    process.wait()
     monkeypatch.setenv(served.PROGRAM, "no-such-command")
     server.take(local)
     with pytest.raises(RefusedError, match=r"agent\.language_model\.serve starts vLLM"):

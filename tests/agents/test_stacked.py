@@ -116,9 +116,9 @@ def test_rows_do_not_depend_on_their_neighbours() -> None:
     work.backward(output, value, together.split(gradient))
     for s, policy in enumerate(policies):
         alone = Stack([policy])
-        work, own = Pass(alone, slice(0, 1), 512), alone.zeros(1, alone.n_weights)
+        work, own_gradient = Pass(alone, slice(0, 1), 512), alone.zeros(1, alone.n_weights)
         work.forward(features[s : s + 1])
         assert np.array_equal(work.output[0], output[s])
         assert np.array_equal(work.value[0], value[s])
-        work.backward(work.output.copy(), work.value.copy(), alone.split(own))
-        assert np.array_equal(own[0], gradient[s])
+        work.backward(work.output.copy(), work.value.copy(), alone.split(own_gradient))
+        assert np.array_equal(own_gradient[0], gradient[s])

@@ -68,10 +68,10 @@ def test_agents_trained_together_equal_agents_trained_alone(
     monkeypatch.setattr(stacked_ppo, "CACHED_BYTES", chunk)
     together, envs = make(env_id, range(3))
     said_together = train(PPOGroup(together), envs, 4)
-    for s, (one, other) in enumerate(zip(alone, together, strict=True)):
-        assert same(everything(one), everything(other))
+    for s, (alone_learner, stacked) in enumerate(zip(alone, together, strict=True)):
+        assert same(everything(alone_learner), everything(stacked))
         assert [update[0] for update in said[s]] == [update[s] for update in said_together]
-        assert one.rng.bit_generator.state == other.rng.bit_generator.state
+        assert alone_learner.rng.bit_generator.state == stacked.rng.bit_generator.state
     assert not same(everything(together[0]), everything(together[1]))
 
 
@@ -82,11 +82,11 @@ def test_tensors_learn_what_arrays_learn(env_id: str) -> None:
         (by_array, envs), (by_tensor, other_envs) = (make(env_id, range(2), arrays) for arrays in (np, torch))
         groups = PPOGroup(by_array, np), PPOGroup(by_tensor, torch)
         said, other = (train(group, its, 1) for group, its in zip(groups, (envs, other_envs), strict=True))
-    for one, two in zip(by_array, by_tensor, strict=True):
-        assert isinstance(two.place[0].stack.weights if two.place else None, torch.Tensor)
-        assert one.rng.bit_generator.state == two.rng.bit_generator.state
-        for name, weight in everything(one).items():
-            torch.testing.assert_close(everything(two)[name], weight, atol=2e-3, rtol=1e-2)
+    for array_learner, tensor_learner in zip(by_array, by_tensor, strict=True):
+        assert isinstance(tensor_learner.place[0].stack.weights if tensor_learner.place else None, torch.Tensor)
+        assert array_learner.rng.bit_generator.state == tensor_learner.rng.bit_generator.state
+        for name, weight in everything(array_learner).items():
+            torch.testing.assert_close(everything(tensor_learner)[name], weight, atol=2e-3, rtol=1e-2)
     for figures, others in zip(said[0], other[0], strict=True):
         assert others == pytest.approx(figures, abs=2e-3, rel=1e-2)
 
@@ -99,12 +99,12 @@ def test_non_episodic_returns_match_the_reference() -> None:
     for episodic in (True, False):
         params = whole.model_copy(update={"episodic": episodic})
         policy = copy.deepcopy(learner.policy)
-        one = StackedPPO(policy, params, generator(0, "actions"))
-        rollout = one.rollout(envs)
-        one.collect(envs, envs.reset(), rollout)
+        learner_alone = StackedPPO(policy, params, generator(0, "actions"))
+        rollout = learner_alone.rollout(envs)
+        learner_alone.collect(envs, envs.reset(), rollout)
         assert rollout.terminated[:-2].any()
         reference = PPO(copy.deepcopy(policy), params, generator(0, "actions"))
-        losses[episodic] = one.learn(rollout)["value"]
+        losses[episodic] = learner_alone.learn(rollout)["value"]
         assert losses[episodic] == pytest.approx(reference.learn(rollout)["value"], rel=1e-4)
     assert losses[True] != pytest.approx(losses[False], rel=1e-2)
 

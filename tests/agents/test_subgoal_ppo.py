@@ -48,11 +48,11 @@ def task_of(env: str = DOORKEY.id, **settings: Any) -> Task:
 
 
 def learner_of(env: EnvParams, **settings: Any) -> SubgoalPPO:
-    own, adapter = SubgoalParams.model_validate({**SMALL, **settings}), adapter_for(env)
-    learner = make_learner(initial_policy(adapter, own, 0, 0), own, generator(0, "agent", 0, "actions"))
+    params, adapter = SubgoalParams.model_validate({**SMALL, **settings}), adapter_for(env)
+    learner = make_learner(initial_policy(adapter, params, 0, 0), params, generator(0, "agent", 0, "actions"))
     assert isinstance(learner, SubgoalPPO)
-    assert own.helper is not None
-    learner.take_help(make_actor(own.helper.actor, adapter, "", **own.helper.options))
+    assert params.helper is not None
+    learner.take_help(make_actor(params.helper.actor, adapter, "", **params.helper.options))
     return learner
 
 

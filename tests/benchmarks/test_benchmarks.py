@@ -348,10 +348,10 @@ def test_the_limit_of_mlflow_writes_what_an_agents_run_holds(tmp_path: Path, mon
     experiment = client.create_experiment("e", (tmp_path / "artifacts").as_uri())
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "weights").write_text("0")
-    one = client.create_run(experiment, tags={"arm": "a"}, run_name="a seed 0").info.run_id
+    run_id = client.create_run(experiment, tags={"arm": "a"}, run_name="a seed 0").info.run_id
     curve = [Metric(name, step / 2, 1000 + step, step) for step in range(4) for name in ("return", "loss")]
-    client.log_batch(one, metrics=curve, params=[Param("lr", "0.1")])
-    scale.log_bare(client, one, tmp_path / "agent", 2)
+    client.log_batch(run_id, metrics=curve, params=[Param("lr", "0.1")])
+    scale.log_bare(client, run_id, tmp_path / "agent", 2)
     runs = client.search_runs([experiment])
     assert len(runs) == 3
     for run in runs:

@@ -88,6 +88,6 @@ def test_server_and_limit_are_asked_the_same(
     assert sorted(json.dumps(body["messages"]) for body in written[2:]) == sorted(map(json.dumps, measured[4:]))
     tokens = [sampling for _, sampling in asked if not sampling["structured_outputs"]]
     assert len(tokens) == 2 * 3 * 2, "some are asked beforehand"
-    assert {(one["temperature"], one["max_tokens"], one["logprobs"]) for one in tokens} == {
+    assert {(sampling["temperature"], sampling["max_tokens"], sampling["logprobs"]) for sampling in tokens} == {
         (body["temperature"], body["max_tokens"], body["top_logprobs"]) for body in sent if "logprobs" in body
     }

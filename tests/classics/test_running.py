@@ -47,8 +47,8 @@ def test_an_agent_sees_whole_episodes() -> None:
             of_episode = steps[begin : end + 1]
             assert of_episode[0].observation[i] == 8, "the start"
             assert sum(seen.reward[i] for seen in of_episode) == pytest.approx(found.returns[i, episode])
-            for one, following in pairwise(of_episode):
-                assert one.next_observation[i] == following.observation[i]
+            for step, following in pairwise(of_episode):
+                assert step.next_observation[i] == following.observation[i]
 
 
 def test_a_gymnasium_environment_is_copied_with_its_options() -> None:

@@ -71,10 +71,10 @@ def test_who_plays(play: Play, tmp_path: Path) -> None:
 
 
 def test_the_seed_makes_the_episodes(play: Play) -> None:
-    one, again, other = (play("random_policy", "--seed", seed, "--episodes", "3")[1] for seed in ("1", "1", "2"))
-    assert one == again
-    assert one != other
-    episodes = one.split("random policy")[1:]
+    first, again, other = (play("random_policy", "--seed", seed, "--episodes", "3")[1] for seed in ("1", "1", "2"))
+    assert first == again
+    assert first != other
+    episodes = first.split("random policy")[1:]
     assert len({episode.split("\n", 1)[1] for episode in episodes}) > 1, "and each is another"
 
 

@@ -228,9 +228,9 @@ def test_a_file_that_is_written_whole_is_not_blamed_for_errors_elsewhere(tmp_pat
         with pytest.raises(type(error)) as caught, written_whole(tmp_path / "a.txt"):
             raise error
         assert caught.value is error
-    for own in (OSError(errno.ENOSPC, "full"), OSError("0 of 8 bytes written")):
+    for failure in (OSError(errno.ENOSPC, "full"), OSError("0 of 8 bytes written")):
         with pytest.raises(DataError, match=r"a\.txt: cannot be written"), written_whole(tmp_path / "a.txt"):
-            raise own
+            raise failure
     (tmp_path / "file").touch()
     below = tmp_path / "file" / "below"
     with pytest.raises(DataError, match=r"below: cannot be written \(Not a directory"), written_whole(below):

@@ -55,10 +55,10 @@ def test_written_labels_are_read_back_in_groups(tmp_path: Path) -> None:
     said = judgements(2 * ROWS + 50)
     path = write(tmp_path / "p", said)
     assert read_pairs(path).first.tolist() == list(range(len(said)))
-    assert read_preferences(path).status.tolist() == [one.status for one in said]
+    assert read_preferences(path).status.tolist() == [judgement.status for judgement in said]
     answers = read_answers(path)
     assert answers is not None
-    assert answers["response"].to_pylist() == [one.key for judgement in said for one in judgement.answers]
+    assert answers["response"].to_pylist() == [answer.key for judgement in said for answer in judgement.answers]
     assert answers["pair"].to_pylist() == [i for i, judgement in enumerate(said) for _ in judgement.answers]
     metadata = pq.ParquetFile(path / "preferences.parquet").metadata
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [ROWS, ROWS, 50]

@@ -31,7 +31,7 @@ def judgements(n: int) -> list[Judgement]:
             status = rng.choice(list(LABELS))
             said = (Answer(0, 0, status, None, f"{i} {name}", name),)
             votes.append((name, Judgement(status, rng.choice(LABELS[status]), 1, None, said)))  # type: ignore[arg-type]
-        answers = tuple(one for _, vote in votes for one in vote.answers)
+        answers = tuple(answer for _, vote in votes for answer in vote.answers)
         made.append(Judgement("ok", 1.0, 3, None, answers, tuple(votes)))
     return made
 
@@ -74,7 +74,7 @@ def test_shares_are_joined(tmp_path: Path) -> None:
     assert table["pair"].to_pylist() == [i for i, j in enumerate(said) for _ in j.members]
     answers = read_answers(whole)
     assert answers is not None
-    assert answers["annotator"].to_pylist() == [one.annotator for j in said for one in j.answers]
+    assert answers["annotator"].to_pylist() == [answer.annotator for j in said for answer in j.answers]
 
 
 def test_a_single_annotator_has_no_members_and_its_answers_say_whose_they_are(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_trl_and_gemini_have_their_own_columns(tmp_path: Path) -> None:
     example = json.loads((tmp_path / "gemini.jsonl").read_text().splitlines()[1])
     assert {*example} == {"contents", "completions"}
     assert example["contents"] == [{"role": "user", "parts": [{"text": "Q2"}]}]
-    assert [one["score"] for one in example["completions"]] == [0, 1]
+    assert [completion["score"] for completion in example["completions"]] == [0, 1]
     assert example["completions"][1]["completion"] == {"role": "model", "parts": [{"text": "d"}]}
 
 
@@ -208,10 +208,10 @@ def test_the_commands_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert main([*map(str, arguments)]) == 0
         return capsys.readouterr().out
 
-    source, own = tmp_path / "rows.csv", tmp_path / "own"
+    source, folder = tmp_path / "rows.csv", tmp_path / "own"
     source.write_text("id,input_text,candidate_0,candidate_1,choice\n7,,good,bad,0\n8,,bad,fair,1\n9,,fair,fine,tie\n")
-    assert laurel("import", source, "--output", own).endswith("columns left out: id\n")
-    inputs = ["--preferences", own / "preferences", "--captions", own / "captions"]
+    assert laurel("import", source, "--output", folder).endswith("columns left out: id\n")
+    inputs = ["--preferences", folder / "preferences", "--captions", folder / "captions"]
     laurel("export", "motif", *inputs, "--output", tmp_path / "motif")
     out = tmp_path / "rows.jsonl"
     assert "1 without a preferred text left out" in laurel(
@@ -231,20 +231,20 @@ def rows_of(*more: Row, **drawn: Any) -> PreferenceRows:
 
 
 def test_shuffled_rows_have_the_same_answers_on_other_pairs() -> None:
-    own = rows_of(Row("", "a", "b", 0.5, **JUDGED), **JUDGED)
-    shuffled = own.shuffled(3)
-    assert (shuffled.first, shuffled.second) == (own.first, own.second)
-    assert sorted(shuffled.labels.p_first) == sorted(own.labels.p_first)
+    rows = rows_of(Row("", "a", "b", 0.5, **JUDGED), **JUDGED)
+    shuffled = rows.shuffled(3)
+    assert (shuffled.first, shuffled.second) == (rows.first, rows.second)
+    assert sorted(shuffled.labels.p_first) == sorted(rows.labels.p_first)
     assert (shuffled.labels.status == "tie").sum() == 1
-    assert shuffled.labels.p_first.tolist() == own.shuffled(3).labels.p_first.tolist()
-    assert (shuffled.labels.p_first != own.labels.p_first).any()
+    assert shuffled.labels.p_first.tolist() == rows.shuffled(3).labels.p_first.tolist()
+    assert (shuffled.labels.p_first != rows.labels.p_first).any()
 
 
 def test_unlabelled_pairs_stay_unlabelled_when_labels_are_shuffled() -> None:
     unlabelled = [Row("", f"a{i}", f"b{i}", None, "abstain") for i in range(20)]
-    own = rows_of(*unlabelled)
+    rows = rows_of(*unlabelled)
     for seed in range(5):
-        assert np.isnan(own.shuffled(seed).labels.p_first).tolist() == np.isnan(own.labels.p_first).tolist()
+        assert np.isnan(rows.shuffled(seed).labels.p_first).tolist() == np.isnan(rows.labels.p_first).tolist()
 
 
 def test_rows_that_name_the_better_text_first_lose_their_labels_when_these_are_shuffled() -> None:

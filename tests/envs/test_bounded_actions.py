@@ -105,8 +105,10 @@ def test_training_scores_the_actions_taken_and_learns_from_those_drawn(adapter: 
 
 def test_an_episode_that_is_watched_takes_them_too(adapter: EnvAdapter) -> None:
     with closing(make_reference(ENV)) as reference:
-        one = Acting(lambda _: BEYOND[:1])
-        found = list(moments(reference, adapter, one, np.random.default_rng(0), Captioner(adapter), 2, 0, None))
+        beyond_actor = Acting(lambda _: BEYOND[:1])
+        found = list(
+            moments(reference, adapter, beyond_actor, np.random.default_rng(0), Captioner(adapter), 2, 0, None)
+        )
     assert [(moment.action, moment.caption) for moment in found[1:]] == [("-1.00, +10.00", "-1 10")] * 2
 
 
@@ -128,7 +130,7 @@ def test_a_loaded_agent_acts_within_the_bounds(adapter: EnvAdapter, tmp_path: Pa
     action, _ = agent.predict(env.reset(seed=0)[0])
     env.step(action)
     actions, _ = agent.predict(np.zeros((5, 1), np.float32))
-    assert all(env.action_space.contains(one) for one in actions)
+    assert all(env.action_space.contains(action) for action in actions)
 
 
 def test_discrete_actions_are_taken_as_they_are() -> None:

@@ -113,7 +113,7 @@ def test_info_is_collected_stored_and_captioned(tmp_path: Path) -> None:
         assert file["episode_0/infos/heat"][:].tolist() == [0, *heat[:4]], "nothing is kept of a reset"
     captioner = Captioner(adapter_for(ENV))
     texts = [captioner.texts[i] for i in captioner.ids(found)]
-    assert texts == [f"It is {'hot' if one >= 1 else 'cold'}, {one:g} degrees." for one in heat]
+    assert texts == [f"It is {'hot' if degrees >= 1 else 'cold'}, {degrees:g} degrees." for degrees in heat]
 
 
 def test_a_reward_uses_info_in_training_and_evaluation() -> None:

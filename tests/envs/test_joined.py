@@ -53,8 +53,8 @@ def test_joined_environments_equal_separate_ones(env: EnvParams, n: int, spells:
     for its in (*alone, *together):
         if its.form is not None:
             its.form.max_episode_steps = 12  # within which some poles fall, and some do not
-    for one, other in zip(alone, together, strict=True):
-        np.testing.assert_array_equal(one.reset(), other.reset())
+    for single, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(single.reset(), other.reset())
     resets = 0
     for spell, steps in enumerate(spells):
         order = rng.permutation(n) if spell % 2 else np.arange(n)

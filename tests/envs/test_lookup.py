@@ -104,8 +104,8 @@ def test_a_adapter_in_the_users_own_file_needs_only_a_caption(corridor):
 def test_the_default_encoding_asks_once_for_each_distinct_transition(corridor, monkeypatch):
     adapter = adapter_for(corridor)
     asked = []
-    own = type(adapter).caption
-    monkeypatch.setattr(type(adapter), "caption", lambda self, t: asked.append(t) or own(self, t))
+    original = type(adapter).caption
+    monkeypatch.setattr(type(adapter), "caption", lambda self, t: asked.append(t) or original(self, t))
     observation = np.array([[0, 0.5], [0, 0.5], [1, 0.5]], dtype=adapter.observation_dtype)
     after = np.array([[1, 0.0], [1, 0.0], [0, 0.0]], dtype=adapter.observation_dtype)
     flags = np.zeros(3, dtype=bool)

@@ -99,7 +99,9 @@ def test_agents_see_the_mission_and_language_models_read_it() -> None:
     assert features.dtype == np.float32
     assert (features[:, :147] == features[0, :147]).all()
     assert len(np.unique(features[:, 147:], axis=0)) == len(missions)
-    values = dict(zip([one.name for one in adapter.observation_features], adapter.feature_values(rows).T, strict=True))
+    values = dict(
+        zip([feature.name for feature in adapter.observation_features], adapter.feature_values(rows).T, strict=True)
+    )
     assert values["mission"].tolist() == [2, 2, 2, 3, 2, 3]
     assert values["mission_thing_kind"].tolist() == [6, 7, 6, 6, 6, 5]
     assert values["mission_thing_color"].tolist() == [1, 1, 3, 1, 1, 0]
@@ -197,10 +199,10 @@ def instructions(instruction: Any) -> Iterator[Any]:
 
 def related(env: Any, verb: str, color: str, kind: str) -> str:
     """Say what the mission has to do with an event, from the environment's instructions: the slow, obvious way."""
-    found, fits = "", lambda one: one.type in (None, kind) and one.color in (None, color)
+    found, fits = "", lambda thing: thing.type in (None, kind) and thing.color in (None, color)
     asked = {"pick": (PickupInstr, PutNextInstr), "open": (OpenInstr,), "unlock": (OpenInstr,), "go": (GoToInstr,)}
     for clause in instructions(env.instrs):
-        parts = [one for one in vars(clause).values() if isinstance(one, ObjDesc)]
+        parts = [value for value in vars(clause).values() if isinstance(value, ObjDesc)]
         for part in filter(fits, parts):
             found = "were told of" if not part.loc else found or "may have been told of"
         first = getattr(clause, "desc", None) or getattr(clause, "desc_move", None)
@@ -247,7 +249,7 @@ def test_the_list_has_exactly_the_captions_that_can_occur(task: str) -> None:
     for _ in range(9000):
         action = int(rng.choice(7, p=[0.15, 0.15, 0.44, 0.12, 0.08, 0.05, 0.01]))
         after, reward, terminated, truncated, _ = env.step(action)
-        before, then = (adapter.pack_one(one)[None] for one in (observation, after))
+        before, then = (adapter.pack_one(seen)[None] for seen in (observation, after))
         ends = np.array([terminated]), np.array([truncated])
         steps = Transitions(before, np.array([action]), np.float32([reward]), then, *ends)
         said.add(adapter.describe(adapter.encode(steps).item()))
@@ -263,4 +265,4 @@ def test_other_minigrid_tasks_are_unchanged() -> None:
     adapter = adapter_for(EnvParams(id="MiniGrid-UnlockPickup-v0"))
     assert adapter.observation_size == 148
     captions = {adapter.describe(event) for event in adapter.events()}
-    assert not any("told" in one or "come closer" in one for one in captions)
+    assert not any("told" in caption or "come closer" in caption for caption in captions)

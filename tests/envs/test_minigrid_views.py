@@ -78,7 +78,7 @@ def test_a_minigrid_that_computes_other_views_is_found(monkeypatch: pytest.Monke
 
 def test_views_that_a_class_computes_itself_are_left_to_it() -> None:
     given: Any = gym.make("MiniGrid-Empty-5x5-v0").unwrapped
-    own: Any = type("Own", (type(given),), {"gen_obs_grid": lambda _: None})
+    subclass: Any = type("Own", (type(given),), {"gen_obs_grid": lambda _: None})
     assert Views.suit(given)
-    assert not Views.suit(own(render_mode=None))
+    assert not Views.suit(subclass(render_mode=None))
     assert not Views.suit(gym.make("MiniGrid-Empty-5x5-v0", agent_view_size=5).unwrapped)  # type: ignore[arg-type]

@@ -52,8 +52,8 @@ def same(space, left, right):
                 same(part, left[key], right[key])
         case spaces.Tuple():
             assert len(left) == len(right) == len(space.spaces)
-            for part, one, other in zip(space.spaces, left, right, strict=True):
-                same(part, one, other)
+            for part, first, second in zip(space.spaces, left, right, strict=True):
+                same(part, first, second)
         case _:
             np.testing.assert_allclose(np.asarray(left), np.asarray(right), rtol=1e-6)
             assert np.shape(left) == np.shape(right)

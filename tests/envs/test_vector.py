@@ -297,8 +297,8 @@ def test_threads_and_split_steps_change_nothing(env_id, backend):
     for action in actions:
         halves.begin_step(action)
         found.append(halves.end_step())
-    for step, (one, other) in enumerate(zip(expected, found, strict=True)):
-        for part, (mine, same) in zip(Step._fields, zip(one, other, strict=True), strict=True):
+    for step, (step_of_all, step_of_halves) in enumerate(zip(expected, found, strict=True)):
+        for part, (mine, same) in zip(Step._fields, zip(step_of_all, step_of_halves, strict=True), strict=True):
             np.testing.assert_array_equal(mine, same, err_msg=f"{part} of step {step}")
     assert not all(step.valid.all() for step in found), "episodes end"
     whole.close()

@@ -309,8 +309,8 @@ def test_the_legend_explains_the_columns_that_are_shown_and_no_others():
     several = legend(metrics_of(preference=known, extrinsic=known))
     assert "from the first 50 episodes on" in several
     assert "p: exact permutation test, with Holm's correction for 2 comparisons." in several
-    one = arm([0.5])
-    alone = legend(metrics_of(preference=one, extrinsic=one))
+    info = arm([0.5])
+    alone = legend(metrics_of(preference=info, extrinsic=info))
     assert "P(higher): probability that a seed of the first arm" in alone, "its column is shown, too"
     assert "p: none, since a single seed of an arm cannot be tested." in alone
     assert "P(higher)" not in legend(metrics_of(preference=known))

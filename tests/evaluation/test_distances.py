@@ -133,7 +133,7 @@ def test_ties_do_not_count_as_half_an_opposite_order() -> None:
     """A sparse reward gives most episodes the same return; (1 - tau-b) / 2 would be 0.37 instead of an eighth."""
     rng = np.random.default_rng(0)
     for a, b in ((rng.integers(3, size=40), rng.integers(5, size=40)), (rng.normal(size=40), rng.integers(2, size=40))):
-        sides = [np.sign(one[:, None] - one[None])[np.triu_indices(40, 1)] for one in (a, b)]
+        sides = [np.sign(totals[:, None] - totals[None])[np.triu_indices(40, 1)] for totals in (a, b)]
         opposite, alike = int((sides[0] * sides[1] < 0).sum()), int((sides[0] * sides[1] == 0).sum())
         found = RankPairs.of(a.astype(np.float64), b.astype(np.float64))
         assert (found.discordant, found.tied) == (opposite, alike)
@@ -282,7 +282,7 @@ def test_truncated_collected_episodes_are_left_out(tmp_path: Path) -> None:
     steps, episode = read_episodes(project.output("collect"), 10_000)
     assert not steps.truncated.any(), "nothing says that they were cut"
     met = {*zip(episode.tolist(), Captioner(adapter).ids(steps).tolist(), strict=True)}
-    distinct = np.bincount([one for one, _ in met]).astype(np.float64)
+    distinct = np.bincount([episode_id for episode_id, _ in met]).astype(np.float64)
     known = np.bincount(episode, steps.reward).astype(np.float64)
     found, _ = distances({"once": OnceAnEpisode()}, project.output("collect"), adapter, 0.99, 0)
     assert found["rank"]["environment"]["once"] == pytest.approx(rank_distance(known, distinct), abs=1e-6)

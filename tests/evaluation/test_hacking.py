@@ -108,7 +108,7 @@ def test_a_language_models_fall_counts_even_if_its_return_recovers() -> None:
     back = np.maximum(RISING, 0.5)
     back[N // 3 : N // 2] = 0.1
     known = curve(RISING, back).assign(success_rate=np.nan, reference_kl=10 * RISING)
-    ((period,), none) = (periods(one, 0.0, 1.0)[1] for one in (known, known.drop(columns="reference_kl")))
+    ((period,), none) = (periods(curves, 0.0, 1.0)[1] for curves in (known, known.drop(columns="reference_kl")))
     assert none == []
     assert period.start < 100 * N // 3 < period.end <= 100 * N // 2
     assert periods(known.assign(reference_kl=np.nan), 0.0, 1.0)[1] == [], "the column is of another arm's agents"
@@ -152,9 +152,9 @@ def test_the_captions_that_are_not_listed_are_counted_with_their_share(tmp_path:
     credit.add(Pay(np.arange(SHOWN + 3)[None], shaped, shaped, valid), valid, 0.9)
     pq.write_table(credit.table([f"caption {number}" for number in range(SHOWN + 3)]), tmp_path / CREDIT)
     *listed, rest = earners([tmp_path])
-    assert [one.caption for one in listed] == [f"caption {number}" for number in range(SHOWN + 2, 2, -1)]
+    assert [earner.caption for earner in listed] == [f"caption {number}" for number in range(SHOWN + 2, 2, -1)]
     assert rest == Earner("(3 other captions)", (None, None, pytest.approx((0 + 1 + 2) / 55)))
-    assert sum(one.shares[2] or 0.0 for one in (*listed, rest)) == pytest.approx(1)
+    assert sum(earner.shares[2] or 0.0 for earner in (*listed, rest)) == pytest.approx(1)
 
 
 def test_credit_of_several_agents_is_added_up(tmp_path: Path) -> None:
@@ -165,10 +165,12 @@ def test_credit_of_several_agents_is_added_up(tmp_path: Path) -> None:
         credit.add(Pay(np.arange(len(texts))[None], pay, pay, valid), valid, 1.0)
         (tmp_path / "a" / agent).mkdir(parents=True)
         pq.write_table(credit.table(texts), tmp_path / "a" / agent / CREDIT)
-    found = {one.caption: one.shares[2] for one in earners([tmp_path / "a" / "seed-0", tmp_path / "a" / "seed-1"])}
+    found = {
+        earner.caption: earner.shares[2] for earner in earners([tmp_path / "a" / "seed-0", tmp_path / "a" / "seed-1"])
+    }
     assert found == {"walk": 0.5, "dance": 0.5}
     (arm,) = hacked(pd.concat([curve(RISING, PEAK, seed) for seed in (0, 1)]), ["a"], tmp_path, (0.0, 1.0))
-    assert {one.caption: one.shares[2] for one in arm.earners} == found
+    assert {earner.caption: earner.shares[2] for earner in arm.earners} == found
 
 
 class PaysForBumping:
@@ -190,10 +192,10 @@ def empty() -> EnvAdapter:
 
 
 def test_pay_is_of_the_third_of_the_training_in_which_it_was_earned() -> None:
-    credit, one = Credit(), np.ones((1, 1), dtype=np.bool_)
-    pay = Pay(np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32), np.ones((1, 1), np.float32), one)
+    credit, valid = Credit(), np.ones((1, 1), dtype=np.bool_)
+    pay = Pay(np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32), np.ones((1, 1), np.float32), valid)
     for done in (0.0, 0.3, 0.4, 0.6, 0.7, 1.0):
-        credit.add(pay, one, done)
+        credit.add(pay, valid, done)
     assert credit.table(["a"])["steps"].to_pylist() == [2, 2, 2]
 
 
@@ -309,7 +311,7 @@ def test_what_is_asked_for_the_episodes_to_look_at_counts(tmp_path: Path, monkey
     rising = curve(RISING, PEAK)
     accounts: list[Mapping[str, Any]] = []
     found = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, rising, played, accounts)
-    assert [len(one.episodes) for one in found] == [SHOWN_EPISODES]
+    assert [len(arm.episodes) for arm in found] == [SHOWN_EPISODES]
     assert of_all([by_asker(accounts)]) == {"calls": 20 + LOOKED_AT, "cost_usd": 1.0 + 0.5 * LOOKED_AT}
 
 

@@ -47,7 +47,7 @@ def test_the_cost_of_asking_is_reported_in_total_and_per_judge() -> None:
 
 def test_amounts_without_some_answers_are_lower_bounds() -> None:
     took = {"calls": 208, "input_tokens": 1940, "output_tokens": 0, "cost_usd": 0.5, "uncounted": 14, "unpriced": 14}
-    own = {f"members.0.{key}": amount for key, amount in took.items()}
+    of_member = {f"members.0.{key}": amount for key, amount in took.items()}
     why = ": 14 answers came without a token count"
     amounts = [
         ("calls", "208"),
@@ -55,7 +55,7 @@ def test_amounts_without_some_answers_are_lower_bounds() -> None:
         ("tokens of answers", f"unknown{why}"),
         ("cost", f"at least $0.50{why}"),
     ]
-    assert usage_by_annotator({**took, **own}, ["a"]) == [("", amounts), ("a", amounts)]
+    assert usage_by_annotator({**took, **of_member}, ["a"]) == [("", amounts), ("a", amounts)]
 
 
 def test_kappa_of_members_is_shown_with_its_interval() -> None:
@@ -78,12 +78,12 @@ def test_answers_say_how_they_were_asked(answer: dict[str, object], how: str, ve
     pair = {"first": "a", "second": "b", "status": "tie", "p_first": 0.5, "swap_consistent": True}
     (example,) = examples([{**pair, "answers": [{"answer_p_first": None, **answer, "answer": "raw"}]}])
     assert not example.inconsistent
-    assert [(one.how, one.verdict, one.raw) for one in example.answers] == [(how, verdict, "raw")]
+    assert [(answered.how, answered.verdict, answered.raw) for answered in example.answers] == [(how, verdict, "raw")]
 
 
 def test_the_annotator_is_named_if_several_answered() -> None:
-    one = {"swapped": False, "vote": 0, "verdict": "tie", "answer_p_first": 0.5, "answer": "raw"}
-    answers = [{**one, "annotator": name} for name in "ab"]
+    base_answer = {"swapped": False, "vote": 0, "verdict": "tie", "answer_p_first": 0.5, "answer": "raw"}
+    answers = [{**base_answer, "annotator": name} for name in "ab"]
     pair = {"first": "a", "second": "b", "status": "tie", "p_first": 0.5, "swap_consistent": True, "answers": answers}
     (example,) = examples([pair])
     assert [answer.how for answer in example.answers] == ["a, 1 shown first", "b, 1 shown first"]
@@ -106,7 +106,7 @@ def test_scored_answers_say_how_sure_they_are_instead_of_words(
     answer = {"swapped": False, "vote": 0, "verdict": verdict, "annotator": "x", "answer": written}
     pair = {"first": "a", "second": "b", "status": "ok", "p_first": 0.9, "swap_consistent": None}
     (example,) = examples([{**pair, "answers": [{**answer, "answer_p_first": p_first}]}])
-    assert [(one.verdict, one.raw) for one in example.answers] == [(said, raw)]
+    assert [(answered.verdict, answered.raw) for answered in example.answers] == [(said, raw)]
 
 
 def test_how_far_labels_can_be_trusted(words_only):

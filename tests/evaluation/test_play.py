@@ -70,17 +70,17 @@ def acts(actor: Actor, adapter: EnvAdapter, seed: int) -> Array:
 # -- who acts ---------------------------------------------------------------------------------------------------
 def test_without_an_agent_actions_are_uniform(rewarded: Project, adapter: EnvAdapter) -> None:
     arm = arm_of_run(rewarded, "random_policy")
-    one, again, other = (acts(load_actor(adapter, arm, None, greedy=False), adapter, seed) for seed in (0, 0, 1))
-    assert np.bincount(one, minlength=4) == pytest.approx(200, abs=50)
-    np.testing.assert_array_equal(one, again)
-    assert (one != other).mean() > 0.5
+    first, again, other = (acts(load_actor(adapter, arm, None, greedy=False), adapter, seed) for seed in (0, 0, 1))
+    assert np.bincount(first, minlength=4) == pytest.approx(200, abs=50)
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).mean() > 0.5
 
 
 def test_an_agents_actions_are_drawn_from_its_policy(rewarded: Project, adapter: EnvAdapter, agent: Path) -> None:
     arm = arm_of_run(rewarded, "preference")
-    one, again, other = (acts(load_actor(adapter, arm, agent, greedy=False), adapter, seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one, again)
-    assert (one != other).mean() > 0.3, "a fresh agent's policy is broad"
+    drawn, again, other = (acts(load_actor(adapter, arm, agent, greedy=False), adapter, seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(drawn, again)
+    assert (drawn != other).mean() > 0.3, "a fresh agent's policy is broad"
     actor, rng = load_actor(adapter, arm, agent, greedy=False), np.random.default_rng(0)
     first, second = (actor.act(everywhere(adapter), rng).action for _ in range(2))
     assert (first != second).mean() > 0.3, "and every step draws anew"
@@ -147,9 +147,9 @@ def test_the_table_has_a_row_an_episode(rewarded: Project, agent: Path, tmp_path
 
 
 def test_the_same_agent_and_seed_give_the_same_table(rewarded: Project, agent: Path, tmp_path: Path) -> None:
-    one, again, other = (table(rewarded, "preference", seed, agent, tmp_path / "t") for seed in (0, 0, 1))
-    pd.testing.assert_frame_equal(one, again)
-    assert one.drop(columns="seed").to_dict() != other.drop(columns="seed").to_dict()
+    first, again, other = (table(rewarded, "preference", seed, agent, tmp_path / "t") for seed in (0, 0, 1))
+    pd.testing.assert_frame_equal(first, again)
+    assert first.drop(columns="seed").to_dict() != other.drop(columns="seed").to_dict()
 
 
 def test_a_potential_scores_episodes_as_a_bonus(rewarded: Project, agent: Path, tmp_path: Path) -> None:

@@ -33,10 +33,10 @@ def test_intervals_hold_the_truth_in_95_of_100_cases() -> None:
     low, high = found.interval
     assert ((low < 3) & (high > 3)).mean() == pytest.approx(0.95, abs=0.005)
     values = np.array([1.0, 2.0, 4.0])
-    one = mean_over_runs(values)
-    assert one.interval is not None
+    mean = mean_over_runs(values)
+    assert mean.interval is not None
     expected = scipy.stats.t.interval(0.95, 2, values.mean(), scipy.stats.sem(values))
-    assert [float(end) for end in one.interval] == pytest.approx(expected)
+    assert [float(end) for end in mean.interval] == pytest.approx(expected)
 
 
 def test_a_single_run_has_no_interval() -> None:

@@ -73,7 +73,7 @@ def _plain_episode(single: Any, adapter: EnvAdapter, observation: Array, beta: f
         after = adapter.pack_one(raw)
         total += float(reward)
         length += 1
-        one = Transitions(
+        step = Transitions(
             observation[None],
             action,
             np.float32([reward]),
@@ -81,7 +81,7 @@ def _plain_episode(single: Any, adapter: EnvAdapter, observation: Array, beta: f
             np.array([terminated]),
             np.array([truncated and not terminated]),
         )
-        caption = captioner.ids(one)[0]
+        caption = captioner.ids(step)[0]
         if caption >= 0:
             text = captioner.texts[caption]
             value = float(score([text])[0])
@@ -216,12 +216,12 @@ def test_without_a_notion_of_success() -> None:
 def test_the_seed_makes_the_episodes() -> None:
     params = EnvParams(id="FrozenLake-v1")
     adapter = adapter_for(params)
-    one, again, other = (
+    first, again, other = (
         roll_out(params, adapter, Policy(adapter), n_envs=4, episodes=8, seed=seed, learned=learned())
         for seed in (0, 0, 1)
     )
-    assert one == again
-    assert one != other
+    assert first == again
+    assert first != other
 
 
 def test_rows_hold_python_numbers() -> None:

@@ -22,8 +22,8 @@ def test_annotators_side_by_side() -> None:
 
 def test_of_several_label_sets_a_cell_is_their_range() -> None:
     main = [{"judge": "main", "label_set": n, "annotator": "a", "tie_rate": share(p)} for n, p in enumerate((0.6, 0.4))]
-    one = {"judge": "teacher", "label_set": 0, "annotator": "b", "tie_rate": share(0.5)}
-    found = judges({"label_sets_by": [*main, one]})
+    teacher = {"judge": "teacher", "label_set": 0, "annotator": "b", "tie_rate": share(0.5)}
+    found = judges({"label_sets_by": [*main, teacher]})
     assert found is not None
     assert found.names == ("main: a", "teacher: b")
     assert found.rows == (("pairs that are ties", (("40.0% to 60.0%", ""), ("50.0%", "25.0% to 75.0%"))),)

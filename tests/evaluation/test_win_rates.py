@@ -127,7 +127,7 @@ def test_words_are_of_an_arms_own_texts_and_wins_of_episodes_that_both_have(arms
 def of_seeds(results: pd.DataFrame, seeds: dict[str, list[int]]) -> pd.DataFrame:
     """An arm's every seed has the same episodes, with returns of its own."""
     parts = [results[(results["arm"] == arm) & (results["episode"] < 40)].assign(seed=seed)
-             for arm, own in seeds.items() for seed in own]  # fmt: skip
+             for arm, seeds_of_arm in seeds.items() for seed in seeds_of_arm]  # fmt: skip
     both = pd.concat(parts, ignore_index=True)
     return both.assign(**{"return": both["return"] + both["seed"] * (both["arm"] == "good")})
 
@@ -143,7 +143,7 @@ def test_each_arm_meets_the_base_in_all_seeds_that_both_have(arms: Any, results:
     assert models["good"]["elo"]["value"] == pytest.approx(alone["good"]["elo"]["value"], abs=30)
     widths = [found["good"]["elo"]["ci95"][1] - found["good"]["elo"]["ci95"][0] for found in (models, alone)]
     assert widths[0] == pytest.approx(widths[1], rel=0.3), "over seeds, although the third arm has a single one"
-    metrics = {"arms": {arm: {"seeds": own} for arm, own in seeds.items()}, "texts": models}
+    metrics = {"arms": {arm: {"seeds": seeds_of_arm} for arm, seeds_of_arm in seeds.items()}, "texts": models}
     heads, rows = text_columns(metrics) or ([], [])
     assert {row[0]: row[heads.index("seeds of both")] for row in rows} == {"base": "-", "good": "3", "bad": "1"}
 
@@ -154,7 +154,7 @@ def test_an_arm_without_a_seed_of_the_base_is_not_compared(arms: Any, results: p
     models = win_rates(some, curves(), arms, 0)
     assert (models["good"]["wins"], models["good"]["elo"], models["good"]["words"]) == (None, None, 3.0)
     assert models["bad"]["wins"]["of"] == 40
-    metrics = {"arms": {arm: {"seeds": own} for arm, own in seeds.items()}, "texts": models}
+    metrics = {"arms": {arm: {"seeds": seeds_of_arm} for arm, seeds_of_arm in seeds.items()}, "texts": models}
     assert (text_columns(metrics) or ([], []))[1][-1] == ["good", "-", "0", "-", "3.0", "3.0"]
     two = {name: arms[name] for name in ("base", "good")}
     none = win_rates(some[some["arm"] != "bad"], curves()[:10], two, 0)

@@ -55,8 +55,8 @@ def expand(patterns: dict[Pattern, int]) -> list[Pattern]:
     return [row for row, times in patterns.items() for _ in range(times)]
 
 
-def slow_cohen(one: Sequence[str | None], other: Sequence[str | None]) -> float:
-    both = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]
+def slow_cohen(first: Sequence[str | None], second: Sequence[str | None]) -> float:
+    both = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
     if not both:
         return math.nan
     same = sum(a == b for a, b in both) / len(both)
@@ -70,11 +70,11 @@ def slow_fleiss(rows: Sequence[Pattern]) -> float:
     shares, habits = [], Counter[str]()
     judged = 0
     for row in rows:
-        said = [one for one in row if one is not None]
+        said = [verdict for verdict in row if verdict is not None]
         if said:
             judged += 1
-            for one in said:
-                habits[one] += 1 / len(said)  # type: ignore[assignment]
+            for verdict in said:
+                habits[verdict] += 1 / len(said)  # type: ignore[assignment]
         if len(said) >= 2:
             couples = list(combinations(said, 2))
             shares.append(sum(a == b for a, b in couples) / len(couples))
@@ -90,8 +90,8 @@ def test_it_is_the_slow_obvious_way(patterns: dict[Pattern, int]) -> None:
     rows = expand(patterns)
     judges = len(rows[0])
     for pair in found["pairwise"]:
-        one, other = pair["judges"]
-        expected = slow_cohen([row[one] for row in rows], [row[other] for row in rows])
+        i, j = pair["judges"]
+        expected = slow_cohen([row[i] for row in rows], [row[j] for row in rows])
         assert (pair["value"] is None) == math.isnan(expected)
         if pair["value"] is not None:
             assert pair["value"] == pytest.approx(expected, abs=1e-9)
@@ -152,10 +152,14 @@ def test_annotators_are_the_same_in_a_share_of_the_pairs_that_both_labelled() ->
 def test_missing_answers_at_random_change_nothing_but_the_number() -> None:
     rng = np.random.default_rng(0)
     rows = expand(planted(0.6, 3, 20_000, 2))
-    holes = Counter(tuple(None if rng.random() < 0.3 else one for one in row) for row in rows)
+    holes = Counter(tuple(None if rng.random() < 0.3 else verdict for verdict in row) for row in rows)
     whole, part = agreement(Counter(rows), 0)["kappa"], agreement(holes, 0)["kappa"]
     assert part["value"] == pytest.approx(whole["value"], abs=0.03)
-    assert part["of"] == sum(n for row, n in holes.items() if sum(one is not None for one in row) >= 2) < whole["of"]
+    assert (
+        part["of"]
+        == sum(n for row, n in holes.items() if sum(verdict is not None for verdict in row) >= 2)
+        < whole["of"]
+    )
 
 
 def test_kappa_of_opposite_and_of_equal_annotators() -> None:

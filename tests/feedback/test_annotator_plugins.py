@@ -94,7 +94,7 @@ def test_an_annotator_whose_provenance_is_invalid_is_named(
 
     class Kind(AnnotatorKind):
         def make(self, *_: Any, **__: Any) -> Any:
-            return SimpleNamespace(**{one: getattr(made, one) for one in _REQUIRED} | {name: value})
+            return SimpleNamespace(**{field: getattr(made, field) for field in _REQUIRED} | {name: value})
 
     with pytest.raises(AnnotationError, match=said):
         Kind(params).make(door_key, 0)
@@ -183,9 +183,9 @@ def test_it_serves_rewards_that_ask_about_single_texts(tmp_path: Path) -> None:
     assert {*GoalTable.load(rewards / "goals").goals} == long
     answers = OutcomeTable.load(rewards / "outcome").answers
     assert answers == {text: float(text in long) for text in answers}
-    own = project.output("train-agents") / "online/seed-0/reward/online"
-    assert read_json(own / "online.json")["judge"] == "length"
-    labels = {row["first"]: row["p"] for row in read_labels(own)}
+    place = project.output("train-agents") / "online/seed-0/reward/online"
+    assert read_json(place / "online.json")["judge"] == "length"
+    labels = {row["first"]: row["p"] for row in read_labels(place)}
     assert labels
     assert labels == {text: float(len(text) > longest / 2) for text in labels}
 
@@ -222,7 +222,7 @@ def test_it_may_compare_tasks_for_a_curriculum(monkeypatch: pytest.MonkeyPatch, 
         interest.check(adapter, params, "main")
 
     def alike(goals: Sequence[str]) -> BoolArray:
-        return np.array([[len(one) == len(other) for other in goals] for one in goals])
+        return np.array([[len(goal) == len(other_goal) for other_goal in goals] for goal in goals])
 
     monkeypatch.setattr(type(kind_of(params)), "alike", lambda self: alike)
     interest.check(adapter, params, "main")

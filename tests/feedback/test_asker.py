@@ -125,7 +125,7 @@ def test_an_outcome_is_asked_once_with_a_follow_up_and_stored(
     for calls in (3, 3):
         asker = Asker(chat(server), Sampling(), outcome("yes_no", door_key), store)
         answers = list(asker.ask(iter(EPISODES)))
-        assert [[one.verdict for one in about] for about in answers] == [["yes"], ["no"]]
+        assert [[answer.verdict for answer in about] for about in answers] == [["yes"], ["no"]]
         assert [probability(about) for about in answers] == [1.0, 0.0]
         assert len(server.bodies) == calls, "the second run takes all from the store"
     assert {row["prompt"] for row in store.rows()} == {"outcome/yes_no"}
@@ -163,13 +163,15 @@ def test_a_sample_of_first_items_keeps_prompts_and_answers(store: ResponseStore,
     assert sample["name"] == asker.name
     assert (sample["prompt"]["kind"], sample["prompt"]["text"]) == ("outcome", question.prompt.text)
     assert len(sample["items"]) == MOST, "never one for each question"
-    shown = [[(one["verdict"], one["value"], one["text"]) for one in answers] for answers in sample["items"][:3]]
+    shown = [
+        [(answer["verdict"], answer["value"], answer["text"]) for answer in answers] for answers in sample["items"][:3]
+    ]
     assert shown == [[("unread", None, "Hm.")], [("no", 0.0, "No.")], [("yes", 1.0, "Yes.")]]
     assert '"2 steps"' in sample["items"][1][0]["messages"][0]["content"]
     assert joined([sample, sample]) == [sample]
     few, rest = {**sample, "items": sample["items"][:3]}, {**sample, "items": sample["items"][2:]}
     assert joined([few, rest, sample]) == [sample]
-    others = {**sample, "items": [[{**one, "text": "Other."} for one in item] for item in sample["items"]]}
+    others = {**sample, "items": [[{**answer, "text": "Other."} for answer in item] for item in sample["items"]]}
     (most,) = joined([few, others])
     assert most["items"] == [*few["items"], *others["items"][: MOST - 3]]
     assert few["items"] == sample["items"][:3], "nothing that is given is changed"
@@ -181,13 +183,13 @@ def test_votes_on_an_outcome_and_its_probabilities(store: ResponseStore, door_ke
     voting = OutcomeModel(lambda request: Reply(replies[request.sampling.seed]))
     asker = Asker(voting, Sampling(), outcome("answer_only", door_key, scored=False), store, votes=3)
     (about,) = asker.ask(["You go."])
-    assert [one.verdict for one in about] == ["yes", "unread", "no"]
+    assert [answer.verdict for answer in about] == ["yes", "unread", "no"]
     assert probability(about) == 0.5
     assert probability(about[1:2]) is None
     assert probability(about[:2]) is None, "half of the votes are not most of them"
     scoring = OutcomeModel(lambda _: Reply("", {"yes": log(0.9), "no": log(0.1)}), name="scoring")
-    ((one,),) = Asker(scoring, Sampling(), outcome("answer_only", door_key), store).ask(["You go."])
-    assert (one.verdict, one.value) == ("yes", pytest.approx(0.9))
+    ((answer,),) = Asker(scoring, Sampling(), outcome("answer_only", door_key), store).ask(["You go."])
+    assert (answer.verdict, answer.value) == ("yes", pytest.approx(0.9))
 
 
 def test_forgetting_reads_each_answer_as_its_question_does(store: ResponseStore, door_key: EnvAdapter) -> None:
@@ -268,9 +270,9 @@ def test_an_answer_of_a_batch_that_two_processes_wait_for_counts_once(
         return reply
 
     both = [asked(while_another_receives_it), *others]
-    assert [one.usage["calls"] for one in both] == ([0, 1] if batched else [1, 1])
-    assert [one.usage["input_tokens"] for one in both] == ([0, 10] if batched else [10, 10])
-    assert [one.usage["cached"] for one in both] == ([1, 0] if batched else [0, 0])
+    assert [asker.usage["calls"] for asker in both] == ([0, 1] if batched else [1, 1])
+    assert [asker.usage["input_tokens"] for asker in both] == ([0, 10] if batched else [10, 10])
+    assert [asker.usage["cached"] for asker in both] == ([1, 0] if batched else [0, 0])
 
 
 def test_an_answer_whose_end_is_not_stored_is_not_read(door_key: EnvAdapter, store: ResponseStore) -> None:

@@ -75,10 +75,10 @@ def test_loading_uses_the_adapters_goals_unless_others_are_given(door_key: EnvAd
             return np.eye(2, dtype=np.float32)
 
     monkeypatch.setattr(embedding, "load_encoder", lambda name, device: Recorder())
-    own = EmbeddingAnnotator.load(EmbeddingParams(), door_key)
+    annotator = EmbeddingAnnotator.load(EmbeddingParams(), door_key)
     assert asked == [door_key.goal, door_key.anti_goal]
-    assert all(part in own.name for part in ("recorder", door_key.goal, door_key.anti_goal))
-    assert not own.simulated
+    assert all(part in annotator.name for part in ("recorder", door_key.goal, door_key.anti_goal))
+    assert not annotator.simulated
     EmbeddingAnnotator.load(EmbeddingParams(goal="Fly.", anti_goal="Sink."), door_key)
     assert asked[2:] == ["Fly.", "Sink."]
 

@@ -110,7 +110,7 @@ def test_weights_and_the_tie_band() -> None:
 def test_answers_say_whose_they_are_and_orders_count_together() -> None:
     said = (Answer(0, 0, "first", 1.0, "k1"), Answer(1, 0, "second", 0.0, "k2"))
     judged = vote(Judgement("tie", 0.5, 2, False, said), Judgement("ok", 1.0, 4, True), OK)
-    assert [(one.key, one.annotator) for one in judged.answers] == [
+    assert [(answer.key, answer.annotator) for answer in judged.answers] == [
         ("k1", "members[0]: voter"),
         ("k2", "members[0]: voter"),
     ]
@@ -185,7 +185,7 @@ def test_models_in_this_process_are_loaded_one_after_another() -> None:
     assert len(alive) == 0
     assert log == ["x"] * 3 + ["far"] * 3 + ["y"] * 3
     assert [j.p_first for j in judged] == pytest.approx([2.1 / 3, 1.9 / 3, 1.9 / 3])
-    assert [one.key for one in judged[0].answers] == ["x", "y"]
+    assert [answer.key for answer in judged[0].answers] == ["x", "y"]
     assert annotator.usage == {"calls": 9, "members.0.calls": 3, "members.1.calls": 3, "members.2.calls": 3}
     list(annotator.annotate(asked[:1]))
     assert annotator.usage["members.0.calls"] == 4, "over all that it was asked"

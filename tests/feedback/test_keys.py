@@ -91,21 +91,21 @@ def prompt(path: Path, answer: str = "json", system: str = "You judge.", follow_
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[Run]:
-    one = Run(prompt(tmp_path), adapter())
+    run = Run(prompt(tmp_path), adapter())
     return [
-        one,
-        replace(one, prompt=prompt(tmp_path, answer="choice")),
-        replace(one, prompt=prompt(tmp_path, system="You judge well.")),
-        replace(one, adapter=adapter(description="A pond.")),
-        replace(one, adapter=adapter(goal="You leave.")),
-        replace(one, goal="You keep the door shut."),
-        replace(one, identity=Identity("n", "r", "http://e")),
-        replace(one, identity=Identity("m", "s", "http://e")),
-        replace(one, identity=Identity("m", "r", "http://f")),
-        replace(one, sampling=Sampling(temperature=0.5)),
-        replace(one, sampling=Sampling(top_p=0.5)),
-        replace(one, sampling=Sampling(max_tokens=9)),
-        replace(one, prompt=prompt(tmp_path, answer="choice"), scored=True),
+        run,
+        replace(run, prompt=prompt(tmp_path, answer="choice")),
+        replace(run, prompt=prompt(tmp_path, system="You judge well.")),
+        replace(run, adapter=adapter(description="A pond.")),
+        replace(run, adapter=adapter(goal="You leave.")),
+        replace(run, goal="You keep the door shut."),
+        replace(run, identity=Identity("n", "r", "http://e")),
+        replace(run, identity=Identity("m", "s", "http://e")),
+        replace(run, identity=Identity("m", "r", "http://f")),
+        replace(run, sampling=Sampling(temperature=0.5)),
+        replace(run, sampling=Sampling(top_p=0.5)),
+        replace(run, sampling=Sampling(max_tokens=9)),
+        replace(run, prompt=prompt(tmp_path, answer="choice"), scored=True),
     ]
 
 
@@ -141,19 +141,19 @@ def test_stored_answers_keep_their_keys(tmp_path: Path) -> None:
 
 
 def test_words_that_a_prompt_does_not_use_do_not_change_keys(tmp_path: Path) -> None:
-    one = Run(prompt(tmp_path), adapter())
-    other = replace(one, adapter=adapter(anti_goal="You drown."))
-    assert one.sent("a", "b", 0) == other.sent("a", "b", 0)
-    assert one.keys.of(Pair("a", "b")) == other.keys.of(Pair("a", "b"))
+    run = Run(prompt(tmp_path), adapter())
+    other = replace(run, adapter=adapter(anti_goal="You drown."))
+    assert run.sent("a", "b", 0) == other.sent("a", "b", 0)
+    assert run.keys.of(Pair("a", "b")) == other.keys.of(Pair("a", "b"))
 
 
 def test_conditions_of_a_template_on_captions_change_keys(tmp_path: Path) -> None:
     """The prompt states the goal only if a caption mentions a door, which no sample caption is certain to reveal."""
-    one = Run(prompt(tmp_path), adapter())
-    other = replace(one, adapter=adapter(goal="You leave."))
-    assert one.sent("a", "b", 0) == other.sent("a", "b", 0)
-    assert one.sent("the door", "b", 0) != other.sent("the door", "b", 0)
-    assert one.keys.of(Pair("the door", "b")) != other.keys.of(Pair("the door", "b"))
+    run = Run(prompt(tmp_path), adapter())
+    other = replace(run, adapter=adapter(goal="You leave."))
+    assert run.sent("a", "b", 0) == other.sent("a", "b", 0)
+    assert run.sent("the door", "b", 0) != other.sent("the door", "b", 0)
+    assert run.keys.of(Pair("the door", "b")) != other.keys.of(Pair("the door", "b"))
 
 
 def test_the_way_captions_are_quoted_changes_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

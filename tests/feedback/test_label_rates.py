@@ -182,7 +182,7 @@ def test_each_annotator_alone() -> None:
     }
     found = measure(pairs, labelled(known), said, {"oracle": known}, 0, members)
     good, bad, silent = found["by"]
-    assert [one["annotator"] for one in found["by"]] == ["good", "bad", "silent"]
+    assert [figures["annotator"] for figures in found["by"]] == ["good", "bad", "silent"]
     assert good["position_bias"]["value"] == 0.5
     assert bad["position_bias"]["value"] == 1.0
     assert (good["swap_consistency"]["value"], bad["swap_consistency"]["value"]) == (1.0, 0.0)

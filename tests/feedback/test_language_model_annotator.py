@@ -36,7 +36,7 @@ def test_the_answer_stands_for_the_text_in_whichever_order(adapter: EnvAdapter, 
     assert all(
         judgement.status == "ok" and judgement.swap_consistent and judgement.votes == 2 for judgement in judgements
     )
-    assert [(one.variant, one.verdict) for one in judgements[0].answers] == [(0, "first"), (1, "first")]
+    assert [(answer.variant, answer.verdict) for answer in judgements[0].answers] == [(0, "first"), (1, "first")]
     assert len(model.requests) == 4
 
 
@@ -57,7 +57,7 @@ def test_judgements_come_in_order_and_requests_are_drawn_as_they_are_sent(
     judgements = list(annotator(model, adapter, store).annotate(iter(asked)))
     expected = [longer(q.first, q.second, None).text for q in asked]  # type: ignore[arg-type]
     best = [json.loads(text)["best_description"] for text in expected]
-    assert [judgement.p_first for judgement in judgements] == [{1: 1.0, 2: 0.0, None: 0.5}[one] for one in best]
+    assert [judgement.p_first for judgement in judgements] == [{1: 1.0, 2: 0.0, None: 0.5}[number] for number in best]
     assert model.most_drawn <= 4
 
 
@@ -81,7 +81,7 @@ def test_votes_are_drawn_independently(adapter: EnvAdapter, store: ResponseStore
         [Pair("a", "b")]
     )
     assert judgement.p_first == pytest.approx(2 / 3)
-    assert [one.vote for one in judgement.answers] == [0, 1, 2]
+    assert [answer.vote for answer in judgement.answers] == [0, 1, 2]
 
 
 def test_one_follow_up_where_an_answer_cannot_be_read(adapter: EnvAdapter, store: ResponseStore) -> None:

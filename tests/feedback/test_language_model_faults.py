@@ -91,7 +91,7 @@ def test_pairs_through_every_fault(tmp_path: Path) -> None:
         for number, judgement in enumerate(judgements):
             said = (judgement.status, judgement.p_first, judgement.votes)
             assert said == teacher.expected(number), (teacher.faults[number], teacher.says[number])
-            assert [(one.variant, one.vote) for one in judgement.answers] == [(0, 0), (1, 0)]
+            assert [(answer.variant, answer.vote) for answer in judgement.answers] == [(0, 0), (1, 0)]
         assert set(Counter(judgement.status for judgement in judgements)) == {
             "ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed",
         }  # fmt: skip
@@ -127,7 +127,10 @@ def test_odd_answers_are_read_by_their_words_or_not_at_all_and_no_rerun_trips_ov
         server.behave = lambda request, body: web.json_response(odd[_number(body)])
         questions = [Pair(f"You pass door {i}a.", f"You pass door {i}b.") for i in range(len(odd))]
         judged = [
-            [(one.status, one.p_first) for one in judge(asking(server, tmp_path, "answer_only"), questions)]
+            [
+                (judgement.status, judgement.p_first)
+                for judgement in judge(asking(server, tmp_path, "answer_only"), questions)
+            ]
             for _ in range(2)
         ]
         assert judged[0] == judged[1]

@@ -51,8 +51,8 @@ def test_intervals_of_differences_cover_as_often_as_they_say(n: int) -> None:
     """Also where no pair tells two good judges apart, as is common with few pairs."""
     covered = 0
     for seed in range(200):
-        one, other = drawn(0.95, 2 * seed, n), drawn(0.9, 2 * seed + 1, n)
-        rows = leaderboard([answering(one, "a"), answering(other, "b")], BETTER[:n])
+        better, worse = drawn(0.95, 2 * seed, n), drawn(0.9, 2 * seed + 1, n)
+        rows = leaderboard([answering(better, "a"), answering(worse, "b")], BETTER[:n])
         sign = 1 if rows[0]["model"] == "a" else -1
         low, high = rows[1]["difference_ci95"]
         covered += low <= 0.05 * sign <= high

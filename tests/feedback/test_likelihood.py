@@ -71,6 +71,6 @@ def test_the_variance_after_an_answer_is_that_of_bayes_rule(mean: float, varianc
         after = prior * p
         chance, after = after.sum(), after / after.sum()
         left += chance * (after @ grid**2 - (after @ grid) ** 2)
-    chance, up, down = (one[0] for one in likelihood.expected_shift(np.array([mean]), np.array([variance])))
+    chance, up, down = (value[0] for value in likelihood.expected_shift(np.array([mean]), np.array([variance])))
     assert up * down == pytest.approx(variance - left, rel=0.1)
     assert chance * up == pytest.approx((1 - chance) * down), "on the whole the mean stays where it is"

@@ -29,8 +29,8 @@ CUDA = pytest.param(
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("models")
-    one, other = (make_tiny_llama(folder / str(seed), seed, max_position_embeddings=2048) for seed in (1, 2))
-    return one, other
+    first, second = (make_tiny_llama(folder / str(seed), seed, max_position_embeddings=2048) for seed in (1, 2))
+    return first, second
 
 
 def made(adapter: EnvAdapter, store: Path, device: str, *models: Path) -> Annotator:
@@ -56,7 +56,7 @@ def test_the_labels_are_the_means_of_each_members_labels(
         nonlocal most
         local = original(params)
         loaded.append(weakref.ref(local.model))
-        most = max(most, sum(one() is not None for one in loaded))
+        most = max(most, sum(reference() is not None for reference in loaded))
         return local
 
     monkeypatch.setattr(local_chat, "load_model", load)
@@ -87,4 +87,6 @@ def test_a_model_whose_answers_are_all_stored_is_not_loaded(
 
     first = answers()
     monkeypatch.setattr(local_chat, "load_model", None)
-    assert [[one.value for one in some] for some in answers()] == [[one.value for one in some] for some in first]
+    assert [[answer.value for answer in some] for some in answers()] == [
+        [answer.value for answer in some] for some in first
+    ]

@@ -63,8 +63,8 @@ def test_orientation_and_order_are_random(size: int, sampler: str) -> None:
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("size", [40, MANY])
 def test_another_seed_draws_other_pairs(size: int, sampler: str) -> None:
-    one, other = (np.stack(draw(np.ones(size), 100, sampler, seed)) for seed in (0, 1))
-    assert not np.array_equal(one, other)
+    first, second = (np.stack(draw(np.ones(size), 100, sampler, seed)) for seed in (0, 1))
+    assert not np.array_equal(first, second)
 
 
 def test_samplers_that_need_labels_draw_no_random_pairs() -> None:

@@ -85,9 +85,9 @@ def test_every_pattern_is_tried() -> None:
 def test_every_task_with_its_own_text_has_questions() -> None:
     env_ids = {pattern.replace("*", "0") for pattern in _TASKS}
     for file in iter_modules(laurel.envs.__path__):
-        for one in vars(import_module(f"laurel.envs.{file.name}")).values():
-            if isinstance(one, type) and issubclass(one, EnvAdapter):
-                env_ids |= {pattern.replace("*", "0") for pattern in one.ids}
+        for member in vars(import_module(f"laurel.envs.{file.name}")).values():
+            if isinstance(member, type) and issubclass(member, EnvAdapter):
+                env_ids |= {pattern.replace("*", "0") for pattern in member.ids}
     without = {env_id for env_id in env_ids if not has_probe(env_id)}
     games = {
         "laurel/Ultimatum-v0",
@@ -199,8 +199,8 @@ def test_scores_of_judges_with_known_rules(
     assert (findings.score.right, findings.score.of) == (right, N)
     assert len(set(judge.asked)) == len(judge.asked) == 2 * N, "each in both orders"
     if given is not None:
-        assert {one.given for one in findings.answers} == {given}
-    assert sum(one.right for one in findings.answers) == right
+        assert {answer.given for answer in findings.answers} == {given}
+    assert sum(answer.right for answer in findings.answers) == right
 
 
 def test_one_order_is_enough_where_the_other_has_no_answer() -> None:
@@ -208,7 +208,7 @@ def test_one_order_is_enough_where_the_other_has_no_answer() -> None:
     rule = lambda q: knowing(q) if q in probe.questions else Judgement("parse_failed", None)  # noqa: E731
     findings = ask(Judge(rule), probe)
     assert findings.score.right == N
-    assert {one.given[1] for one in findings.answers} == {"parse_failed"}
+    assert {answer.given[1] for answer in findings.answers} == {"parse_failed"}
 
 
 def test_the_table_lists_wrong_answers() -> None:

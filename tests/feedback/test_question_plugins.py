@@ -43,7 +43,10 @@ def test_it_is_found_asked_read_followed_up_and_kept(tmp_path: Path, door_key: E
     for calls in (4, 0):
         model = ScoringModel(lambda *_: Reply(""))
         answers = list(Asker(model, Sampling(), question, store).ask(["abc", "abcdefg"]))
-        assert [(one.verdict, one.value) for about in answers for one in about] == [("rating", 3.0), ("rating", 7.0)]
+        assert [(answer.verdict, answer.value) for about in answers for answer in about] == [
+            ("rating", 3.0),
+            ("rating", 7.0),
+        ]
         assert len(model.requests) == calls
     assert {row["prompt"] for row in store.rows()} == {"rating/zero_to_ten"}
     assert kind_of("rating/zero_to_ten") is kind
@@ -64,7 +67,7 @@ def test_the_example_says_the_form_of_its_answers_and_reads_json_however_it_is_l
         '{"score": 11}',
     )
     read = [kind.parse(text) for text in (*texts, '{"score": true}', '{"score": [7]}')]
-    assert [one and one.value for one in read] == [7.0] * 4 + [None] * 4
+    assert [answer and answer.value for answer in read] == [7.0] * 4 + [None] * 4
     assert kind.parse('{"score": 7}', cut=True) is None
 
 
@@ -90,13 +93,13 @@ class FixedModel(PlayedModel):
 def test_a_question_that_only_parses_gets_the_most_probable_choice(
     text: str, expected: str | None, tmp_path: Path, door_key: EnvAdapter
 ) -> None:
-    own = tmp_path / "letter.jinja"
-    own.write_text(LETTER)
+    file = tmp_path / "letter.jinja"
+    file.write_text(LETTER)
     model = FixedModel(lambda *_: Reply(text, {"A": -2.0, "B": -0.3, "C": -2.5}))
-    question = BestOfThree(BestOfThree.load_prompt(own), door_key)
+    question = BestOfThree(BestOfThree.load_prompt(file), door_key)
     for _ in range(2):  # the second time from the store
         asker = Asker(model, Sampling(), question, ResponseStore(tmp_path / "responses.db"))
-        assert [one.value for (one,) in asker.ask([("x", "y", "z")])] == [expected]
+        assert [answer.value for (answer,) in asker.ask([("x", "y", "z")])] == [expected]
 
 
 def test_a_question_without_prompts_says_where_they_were_looked_for(

@@ -50,8 +50,8 @@ def test_the_interval_covers_in_95_of_100_samples() -> None:
     groups, truth, covered = np.repeat(np.arange(80), 2), 0.65, 0
     for _ in range(600):
         copied = np.repeat(rng.random(80) < 0.5, 2)  # half of the groups say the same twice
-        own = rng.random(160) < truth
-        hits = np.where(copied, np.repeat(own[::2], 2), own)
+        drawn = rng.random(160) < truth
+        hits = np.where(copied, np.repeat(drawn[::2], 2), drawn)
         found = grouped_rate(hits, groups)
         assert found is not None
         covered += found["ci95"][0] <= truth <= found["ci95"][1]

@@ -72,8 +72,8 @@ def test_a_label_is_for_the_goal_that_the_annotator_judges_by(tmp_path: Path) ->
     params = Project.create(tmp_path).params
     adapter = adapter_for(params.env)
     assert task_of(params.annotate, adapter) == Task(adapter.env_id, adapter.goal)
-    own = changed(params, annotate={"embedding": EmbeddingParams(goal="Jump.")})
-    assert task_of(own.annotate, adapter).goal == "Jump."
+    changed_params = changed(params, annotate={"embedding": EmbeddingParams(goal="Jump.")})
+    assert task_of(changed_params.annotate, adapter).goal == "Jump."
     chat = {"annotator": "openai", "openai": OpenAIParams(model="m")}
     steered = changed(params, annotate={**chat, "language_model": LanguageModelParams(goal="Sit still and wait.")})
     assert task_of(steered.annotate, adapter).goal == "Sit still and wait."

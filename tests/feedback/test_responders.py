@@ -50,8 +50,8 @@ def test_a_pair_is_asked_again_only_if_an_answer_is_missing(
     (number,) = queue.post("topic", [("a", "b")])
     assert _answer(queue, {"topic": judge}) == 1
     found = queue.answers([number])
-    assert {one.status for one in found.values()} == ({status} if status else set())
-    assert all(one.answers == '[[0, "first"], [1, "unread"]]' for one in found.values())
+    assert {verdict.status for verdict in found.values()} == ({status} if status else set())
+    assert all(verdict.answers == '[[0, "first"], [1, "unread"]]' for verdict in found.values())
 
 
 def test_an_error_of_one_voter_drops_no_answers_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,14 +84,14 @@ def test_every_pair_once_until_none_is_left(name: str, size: int, n: int, seed: 
 @pytest.mark.parametrize("size", [20, 200, 2000])
 def test_same_seed_same_pairs_in_any_vocabulary(name: str, size: int) -> None:
     utilities = embeddings_of(size) @ np.arange(8.0)
-    one, same, other = (
+    first_draw, same, other = (
         np.stack(joined(rounds(make(name, size, seed=seed), utilities, 40, 3, missing=7))) for seed in (3, 3, 4)
     )
-    assert one.shape == (2, 120)
-    check(*one, size)
-    assert one.tobytes() == same.tobytes()
-    assert not np.array_equal(one, other)
-    assert 0.25 < (one[0] < one[1]).mean() < 0.75, "turned by chance"
+    assert first_draw.shape == (2, 120)
+    check(*first_draw, size)
+    assert first_draw.tobytes() == same.tobytes()
+    assert not np.array_equal(first_draw, other)
+    assert 0.25 < (first_draw[0] < first_draw[1]).mean() < 0.75, "turned by chance"
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -256,11 +256,11 @@ def test_a_round_of_information_is_chosen_as_if_each_pair_were_answered_at_once(
         score = posterior.likelihood.information(mean, variance)
         best = max(set(range(66)) - set(chosen), key=lambda row: score[row])
         chosen.append(best)
-        chance, up, down = (one[best] for one in posterior.likelihood.expected_shift(mean, variance))
+        chance, up, down = (values[best] for values in posterior.likelihood.expected_shift(mean, variance))
         along = covariance @ between[best] / variance[best]  # of the weights' change, per change of the difference
         weights = weights + along * (up if rng.random() < chance else -down)
         covariance = covariance - np.outer(along, along) * (chance * up**2 + (1 - chance) * down**2)
-    assert [one.tolist() for one in found] == [first[chosen].tolist(), second[chosen].tolist()]
+    assert [indices.tolist() for indices in found] == [first[chosen].tolist(), second[chosen].tolist()]
 
 
 def test_a_large_round_of_information_does_not_begin_with_the_same_pairs_in_succession() -> None:

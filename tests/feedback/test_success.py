@@ -54,12 +54,12 @@ def check(found: dict[str, Any], gates: GateParams | None = None, annotator: str
 def test_success_is_compared_with_progress_and_other_captions(door_key: EnvAdapter) -> None:
     questions = asked(door_key)
     assert len(questions) == 16
-    assert {one.success for one in questions} == {"You reach the goal."}
-    others = [one.other for one in questions]
+    assert {question.success for question in questions} == {"You reach the goal."}
+    others = [question.other for question in questions]
     assert len(set(others)) == 16
     assert set(PROGRESS) <= set(others), "up to half of them"
     assert "You reach the goal." not in others
-    assert sum(one.success_first for one in questions) == 8, "naming a side earns a half"
+    assert sum(question.success_first for question in questions) == 8, "naming a side earns a half"
     assert asked(door_key) == questions
     assert asked(door_key, seed=1) != questions
     assert [other in PROGRESS for other in others] != sorted((other in PROGRESS for other in others), reverse=True)
@@ -81,8 +81,13 @@ def test_every_adapter_with_success_knows_it_from_the_rest() -> None:
         adapter = adapter_for(EnvParams(id=env))
         questions = success_questions([adapter.describe(event) for event in adapter.events()], adapter, 16, 0)
         assert len(questions) == 16, env
-        assert all(adapter.says_success(one.success) and not adapter.says_success(one.other) for one in questions), env
-        assert all((adapter.oracle(one.success) or 0) >= (adapter.oracle(one.other) or 0) for one in questions), env
+        assert all(
+            adapter.says_success(question.success) and not adapter.says_success(question.other)
+            for question in questions
+        ), env
+        assert all(
+            (adapter.oracle(question.success) or 0) >= (adapter.oracle(question.other) or 0) for question in questions
+        ), env
 
 
 def test_a_judge_that_prefers_success_passes(door_key: EnvAdapter) -> None:
@@ -125,7 +130,7 @@ def test_a_judge_that_prefers_other_captions_fails_and_they_are_named(door_key: 
 def test_few_questions_fail_no_judge_by_chance(door_key: EnvAdapter, wrong: int, stopped: bool, warned: bool) -> None:
     """Of 16 questions: 3 right are [7%, 43%], 5 right are [14%, 56%], 10 right are [39%, 82%]."""
     questions = asked(door_key)
-    bad = {one.other for one in questions[:wrong]}
+    bad = {question.other for question in questions[:wrong]}
     found = ask_success(Judge(lambda q: float(("goal" in q.first) != bool(bad & set(q)))), questions)
     said = check(found)
     assert (len(said.refusals), len(said.warnings)) == (stopped, warned)

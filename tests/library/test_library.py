@@ -150,8 +150,8 @@ def test_an_agent_acts_in_other_libraries_loops(tmp_path: Path) -> None:
     agent = laurel.load_agent(tmp_path / "agent")
     mean, _ = evaluate_policy(agent, gym.make("CartPole-v1"), n_eval_episodes=2, warn=False)
     assert mean > 0
-    one = gym.make("CartPole-v1").reset(seed=0)[0]
-    assert agent.predict(one, deterministic=True)[0].shape == ()
+    observation = gym.make("CartPole-v1").reset(seed=0)[0]
+    assert agent.predict(observation, deterministic=True)[0].shape == ()
     with pytest.raises(EnvError, match=r"an observation of this environment has \(4,\)"):
         agent.predict(np.zeros((2, 7, 7, 3)))
     with pytest.raises(DataError, match="no such directory"):

@@ -94,6 +94,6 @@ def streamed(text: str) -> web.Response:
     """Return an answer as a server sends it that was asked to stream."""
     of = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "tiny"}
     deltas: list[tuple[dict[str, str], str | None]] = [({"role": "assistant", "content": text}, None), ({}, "stop")]
-    chunks = [{**of, "choices": [{"index": 0, "delta": one, "finish_reason": end}]} for one, end in deltas]
+    chunks = [{**of, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]} for delta, end in deltas]
     events = [*map(json.dumps, chunks), "[DONE]"]
-    return web.Response(text="".join(f"data: {one}\n\n" for one in events), content_type="text/event-stream")
+    return web.Response(text="".join(f"data: {event}\n\n" for event in events), content_type="text/event-stream")

@@ -39,7 +39,7 @@ def test_grpo_trainer_plays_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     rewards: list[float] = []
 
     def seen(environments: list[object], **_: object) -> list[float]:
-        rewards.extend(one.get_reward() for one in environments)  # type: ignore[attr-defined]
+        rewards.extend(environment.get_reward() for environment in environments)  # type: ignore[attr-defined]
         return [0.0] * len(environments)
 
     trainer = Calls(

@@ -71,7 +71,7 @@ def trained(place: Path, shaping: dict[str, Any]) -> Pays:
         for i in np.flatnonzero(valid):
             pays[i].append(float(rollout.reward[0, i]))
         before = step.observation.copy()
-    return [one[:STEPS] for one in pays]
+    return [pay[:STEPS] for pay in pays]
 
 
 def alone(make: Callable[[], gym.Env], place: Path, shaping: dict[str, Any]) -> Pays:
@@ -102,7 +102,7 @@ def in_a_vector(mode: AutoresetMode, place: Path, shaping: dict[str, Any]) -> Pa
         ended = terminated | truncated
         if mode == AutoresetMode.DISABLED and ended.any():
             envs.reset(options={"reset_mask": ended})
-    return [one[:STEPS] for one in pays]
+    return [pay[:STEPS] for pay in pays]
 
 
 def of_stable_baselines3(place: Path, shaping: dict[str, Any]) -> Pays:
@@ -130,7 +130,7 @@ def test_a_potential_without_the_trainers_discount_is_remarked_on(made: Made, ca
 def test_every_wrapper_gives_the_reward_of_training(made: Made, shaping: dict[str, Any]) -> None:
     place = made(**{"env_id": LAKE["id"], "max_episode_steps": 9})
     expected = trained(place, shaping)
-    assert len({pay for one in expected for pay in one}) > 5
+    assert len({pay for row in expected for pay in row}) > 5
     found = {mode.name: in_a_vector(mode, place, shaping) for mode in AutoresetMode}
     found["alone"] = alone(lambda: gym.make("FrozenLake-v1", max_episode_steps=9), place, shaping)
     found["sb3"] = of_stable_baselines3(place, shaping)
@@ -200,7 +200,7 @@ def test_info_has_the_reward_and_the_caption(made: Made) -> None:
     about = [info["laurel"] for *_, info in infos]
     assert about[2]["caption"] == about[0]["caption"]
     assert about[1]["caption"] not in ("", about[0]["caption"])
-    assert [one["extrinsic"] for one in about] == [0.0] * 3
+    assert [info["extrinsic"] for info in about] == [0.0] * 3
     assert about[2]["shaped"] == pytest.approx(about[0]["shaped"] / 2) != 0
     assert infos[0][1] == pytest.approx(0.1 * about[0]["shaped"])
     assert infos[0][4]["prob"] == 1.0, "the environment's own info stays"
@@ -247,9 +247,9 @@ def test_an_unsupported_reward_is_one_sentence(made: Made) -> None:
     images = SyncVectorEnv([lambda: mini.ImgObsWrapper(gym.make("MiniGrid-Empty-5x5-v0"))] * 2)
     with pytest.raises(EnvError, match=r"wrap each environment in laurel\.RewardWrapper before"):
         laurel.RewardVectorWrapper(images, place)
-    one, several = gym.make("MiniGrid-Empty-5x5-v0"), SyncVectorEnv([lambda: gym.make("MiniGrid-Empty-5x5-v0")])
+    single, several = gym.make("MiniGrid-Empty-5x5-v0"), SyncVectorEnv([lambda: gym.make("MiniGrid-Empty-5x5-v0")])
     wrong: Any
-    for wrapper, wrong in ((laurel.RewardWrapper, several), (laurel.RewardVectorWrapper, one)):
+    for wrapper, wrong in ((laurel.RewardWrapper, several), (laurel.RewardVectorWrapper, single)):
         with pytest.raises(EnvError, match=rf"^{wrapper.__name__} cannot wrap .*Env.* RewardVectorWrapper a gymnasium"):
             wrapper(wrong, place)
     with pytest.raises(EnvError, match="is in a RewardWrapper already"):

@@ -142,8 +142,8 @@ class BatchAPI:
             for line in lines[len(answered) :]
             if status == "expired"
         ]  # fmt: skip
-        good = [one for one in said if one["response"] and one["response"]["status_code"] == 200]
-        bad = [one for one in said if one not in good]
+        good = [outcome for outcome in said if outcome["response"] and outcome["response"]["status_code"] == 200]
+        bad = [outcome for outcome in said if outcome not in good]
         batch["request_counts"] = {"total": len(lines), "completed": len(good), "failed": len(bad)}
         for key, some in (("output_file_id", good), ("error_file_id", bad)):
             if some:

@@ -28,22 +28,22 @@ DIGITS = ("1", "2")
 WORDS = ("the first", "the second", "the same")  # more than a token each, with a common beginning
 
 
-def request(own: str, choices: Sequence[str] = DIGITS, system: str | None = SYSTEM, **sampling: Any) -> ChatRequest:
-    messages = ((Message("system", system),) if system is not None else ()) + (Message("user", own),)
+def request(text: str, choices: Sequence[str] = DIGITS, system: str | None = SYSTEM, **sampling: Any) -> ChatRequest:
+    messages = ((Message("system", system),) if system is not None else ()) + (Message("user", text),)
     return ChatRequest(messages, Sampling(**sampling), tuple(choices))
 
 
-SHARED = [request(own) for own in OWN]
-UNSHARED = [request(own, system=None) for own in OWN] + [
-    replace(request(own), messages=(Message("user", "a"), Message("assistant", own), Message("user", "b")))
-    for own in OWN
+SHARED = [request(text) for text in OWN]
+UNSHARED = [request(text, system=None) for text in OWN] + [
+    replace(request(text), messages=(Message("user", "a"), Message("assistant", text), Message("user", "b")))
+    for text in OWN
 ]
 SETS = {
     "shared": SHARED,
     "unshared": UNSHARED,
-    "words": [request(own, WORDS) for own in OWN],
-    "begin differently": [request(own, ("turn left", "go on", "stop")) for own in OWN],
-    "mixed": [*SHARED, *(request(own, WORDS) for own in OWN), *UNSHARED, request("third", ["1", "2", "the same"])],
+    "words": [request(text, WORDS) for text in OWN],
+    "begin differently": [request(text, ("turn left", "go on", "stop")) for text in OWN],
+    "mixed": [*SHARED, *(request(text, WORDS) for text in OWN), *UNSHARED, request("third", ["1", "2", "the same"])],
     "one": SHARED[:1],
     "identical": SHARED[:1] * 3,
 }

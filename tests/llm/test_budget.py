@@ -294,7 +294,7 @@ def test_processes_that_share_a_budget_stay_within_it_together(tmp_path: Path) -
     budgets = [Budget(params) for _ in models]
 
     def ask(model: PlayedModel, budget: Budget) -> int:
-        return sum(isinstance(one, Reply) for _, one in BudgetedChat(model, budget, PRICE).ask(questions(15)))
+        return sum(isinstance(reply, Reply) for _, reply in BudgetedChat(model, budget, PRICE).ask(questions(15)))
 
     with ThreadPoolExecutor(3) as threads:
         answered = list(threads.map(ask, models, budgets))
@@ -303,7 +303,7 @@ def test_processes_that_share_a_budget_stay_within_it_together(tmp_path: Path) -
     (reached,) = {budget.summary() for budget in budgets if budget.reached}
     assert "is spent: 20 calls" in reached
     alone = Budget(params.kept_in(None))
-    assert sum(isinstance(one, Reply) for _, one in BudgetedChat(models[0], alone, PRICE).ask(questions(15))) == 15
+    assert sum(isinstance(reply, Reply) for _, reply in BudgetedChat(models[0], alone, PRICE).ask(questions(15))) == 15
 
 
 def test_what_others_have_reserved_but_not_spent_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,9 +64,9 @@ def test_drawn_answers_have_the_probabilities_that_the_model_gives_them(local: L
     end = local.tokenizer.eos_token_id
     whole = [tokens + [end] * ended for tokens, ended in zip(drawn.tokens, drawn.ended, strict=True)]
     np.testing.assert_allclose(drawn.log_prob, log_probs(local, [*ids, *ids], whole), atol=1e-4)
-    one, *_ = sample(local, [ids[2]], np.random.default_rng(0), max_tokens=5, temperature=0).tokens
+    greedy, *_ = sample(local, [ids[2]], np.random.default_rng(0), max_tokens=5, temperature=0).tokens
     many = sample(local, [*ids, *ids], np.random.default_rng(1), max_tokens=5, temperature=0).tokens
-    assert many[2] == many[6] == one
+    assert many[2] == many[6] == greedy
 
 
 def test_a_batch_of_prompts_of_different_lengths_is_as_each_alone(
@@ -127,16 +127,16 @@ def test_nothing_is_put_before_the_prompts_that_answers_were_sampled_for(local: 
     eager.bos_token, eager.pad_token = end, None
     assert eager("left")["input_ids"] == [number, *tokens_of(local, "left")]
     how, first, found = Tuning(learning_rate=1e-2, batch_size=8), weights_of(local.model), []
-    for one in (local, replace(local, tokenizer=eager)):
+    for model in (local, replace(local, tokenizer=eager)):
         put_weights(local.model, first)
         asked = prompts(local)
         if loss == "imitate":
-            imitate(one, [(prompt, GOOD) for prompt in asked], how, 0)
+            imitate(model, [(prompt, GOOD) for prompt in asked], how, 0)
         elif loss in trl_tuning.PAIRED:
-            learn_from_pairs(one, [Pair(prompt, GOOD, "left") for prompt in asked], loss, how, 0)
+            learn_from_pairs(model, [Pair(prompt, GOOD, "left") for prompt in asked], loss, how, 0)
         else:
             groups = [Group(prompt, (GOOD, "left"), (1.0, 0.0)) for prompt in asked]
-            learn_from_groups(one, groups, loss, how, 0)
+            learn_from_groups(model, groups, loss, how, 0)
         found.append(weights_of(local.model))
     for name, weight in found[0].items():
         torch.testing.assert_close(found[1][name], weight, msg=name)
@@ -283,13 +283,15 @@ def test_the_contrastive_loss_sets_the_best_against_all_others(local: LocalModel
     """TRL shuffles the answers of a batch; each must be compared with those to its own prompt."""
     answers = (BAD, GOOD, "left", "forward")
     scores = [(0.0, 1.0, 0.5, -1.0), (0.0, 1.0, 1.0, -1.0), (2.0, 0.0, 1.0, 0.0)]
-    groups = [Group(prompt, answers, own) for prompt, own in zip(prompts(local), scores, strict=False)]
+    groups = [
+        Group(prompt, answers, group_scores) for prompt, group_scores in zip(prompts(local), scores, strict=False)
+    ]
     written = [[*tokens_of(local, text), local.tokenizer.eos_token_id] for text in answers]
     expected = []
-    for prompt, _, own in groups:
+    for prompt, _, group_scores in groups:
         logs = log_probs(local, [tokens_of(local, prompt)] * 4, written)
         mean = logs / [len(tokens) for tokens in written]
-        best = np.array(own) == max(own)
+        best = np.array(group_scores) == max(group_scores)
         share = np.exp(3 * mean)[best].sum() / np.exp(3 * mean).sum()
         expected.append(-np.log(share) - 0.5 * mean[best].mean())
     how = Tuning(learning_rate=1e-9, batch_size=3, beta=3.0, imitation=0.5)
@@ -300,7 +302,7 @@ def test_no_group_is_left_out_where_they_are_not_a_multiple_of_the_batch_size(lo
     """TRL drops an incomplete batch: the loss of six groups in steps of up to four is the mean over all six."""
     how, answers = Tuning(learning_rate=1e-9, batch_size=4, beta=3.0, imitation=0.0), (BAD, GOOD, "left", "forward")
     scores = [(1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0)]
-    groups = [Group(prompt, answers, own) for own in scores for prompt in prompts(local)[:2]]
+    groups = [Group(prompt, answers, group_scores) for group_scores in scores for prompt in prompts(local)[:2]]
     alone = [learn_from_groups(local, [group], "infonce", how, 0) for group in groups]
     assert np.ptp(alone) > 0.1
     assert learn_from_groups(local, groups, "infonce", how, 0) == pytest.approx(np.mean(alone), rel=1e-4)

@@ -109,8 +109,8 @@ def test_meaning_not_spelling(encoder: SentenceEncoder) -> None:
 
 
 def test_long_texts_are_cut_where_the_model_ends(encoder: SentenceEncoder) -> None:
-    one, other = encoder.encode([LONG + "door", LONG + "wall"])
-    np.testing.assert_allclose(one, other, atol=1e-6)
+    first, second = encoder.encode([LONG + "door", LONG + "wall"])
+    np.testing.assert_allclose(first, second, atol=1e-6)
 
 
 # -- others -----------------------------------------------------------------------------------------------------

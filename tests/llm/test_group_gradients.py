@@ -52,18 +52,18 @@ def token_logs(local: LocalModel, prompt: str, answer: Sequence[Any]) -> torch.T
 def by_hand(local: LocalModel, groups: Sequence[Group], loss: str) -> torch.Tensor:
     terms = []
     for prompt, answers, scores in groups:
-        own = [token_logs(local, prompt, answer) for answer in answers]
+        logs = [token_logs(local, prompt, answer) for answer in answers]
         with torch.no_grad(), local.model.disable_adapter():
             frozen = [token_logs(local, prompt, answer) for answer in answers]
         pay = np.array(scores)
         if loss == "grpo":
             advantages = (pay - pay.mean()) / (pay.std(ddof=1) + EPSILON)
-            for log, base, advantage in zip(own, frozen, advantages.tolist(), strict=True):
+            for log, base, advantage in zip(logs, frozen, advantages.tolist(), strict=True):
                 divergence = (base - log).exp() - (base - log) - 1
                 terms.append((log - log.detach()).exp() * (advantage - BETA * divergence))
         else:
-            pay -= [BETA * float((log - base).sum().detach()) for log, base in zip(own, frozen, strict=True)]
-            for place, log in enumerate(own):
+            pay -= [BETA * float((log - base).sum().detach()) for log, base in zip(logs, frozen, strict=True)]
+            for place, log in enumerate(logs):
                 ratio = (log.sum() - log.sum().detach()).exp()
                 terms.append((ratio * (pay[place] - np.delete(pay, place).mean()))[None])
     return -torch.cat(terms).mean()
@@ -83,8 +83,8 @@ def test_gradients_are_those_of_the_formulas(local: LocalModel, loss: Any, batch
     found, computed = gradient_of_groups(local, groups, loss, how, 0)
     assert found == pytest.approx(float(expected.detach()), abs=1e-5)
     assert computed.keys() == gradient.keys()
-    error = torch.cat([(computed[name] - own).flatten() for name, own in gradient.items()]).norm()
-    assert float(error) < 1e-3 * float(torch.cat([own.flatten() for own in gradient.values()]).norm())
+    error = torch.cat([(computed[name] - weight).flatten() for name, weight in gradient.items()]).norm()
+    assert float(error) < 1e-3 * float(torch.cat([weight.flatten() for weight in gradient.values()]).norm())
 
 
 @pytest.mark.parametrize("loss", ["grpo", "rloo"])
@@ -92,4 +92,4 @@ def test_the_gradient_of_all_groups_is_clipped(local: LocalModel, loss: Any) -> 
     groups = groups_of(local)
     how = Tuning(batch_size=4, beta=BETA, temperature=TEMPERATURE, max_grad_norm=0.01)
     _, computed = gradient_of_groups(local, groups, loss, how, 0)
-    assert float(torch.cat([one.flatten() for one in computed.values()]).norm()) == pytest.approx(0.01, rel=1e-2)
+    assert float(torch.cat([weight.flatten() for weight in computed.values()]).norm()) == pytest.approx(0.01, rel=1e-2)

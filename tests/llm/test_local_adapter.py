@@ -45,7 +45,9 @@ def test_an_adapter_changes_answers_as_training_did(
     adapter, merged = trained
     adapted = load_local(HuggingFaceParams(model=str(tiny_llama), adapter=str(adapter), device="cpu"))
     whole = load_local(HuggingFaceParams(model=str(merged), device="cpu"))
-    found, expected, without = ([one[DIGITS[0]] for one in scores(model, SHARED)] for model in (adapted, whole, chat))
+    found, expected, without = (
+        [logprobs[DIGITS[0]] for logprobs in scores(model, SHARED)] for model in (adapted, whole, chat)
+    )
     assert found == pytest.approx(expected, abs=1e-4)
     assert found != pytest.approx(without, abs=1e-2)
 

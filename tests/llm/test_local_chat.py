@@ -110,15 +110,15 @@ def test_smaller_batches_where_memory_runs_out(
     caplog: pytest.LogCaptureFixture,
     choices: tuple[str, ...],
 ) -> None:
-    requests = [request(own, choices, max_tokens=3) for own in OWN * 2]
+    requests = [request(text, choices, max_tokens=3) for text in OWN * 2]
     expected = replies(fresh(), requests)
     chat = fresh(trees=False)
     shapes = shapes_seen(chat, monkeypatch, most=3)
     with caplog.at_level(logging.WARNING):
         found = replies(chat, requests)
-    for one, other in zip(found, expected, strict=True):
-        assert one.text == other.text
-        assert (one.logprobs or {}) == pytest.approx(other.logprobs or {}, abs=1e-4)
+    for reply, wanted in zip(found, expected, strict=True):
+        assert reply.text == wanted.text
+        assert (reply.logprobs or {}) == pytest.approx(wanted.logprobs or {}, abs=1e-4)
     assert 1 <= sum(rows > 3 for rows, _ in shapes) <= 8
     assert len(caplog.records) == 1
     assert "does not fit into the memory of the GPU" in caplog.text
@@ -137,13 +137,13 @@ def test_prompts_that_fit_into_memory_one_by_one(
     fresh: Callable[..., LocalChat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a row of several is too long, each has one of its own."""
-    requests = [request(own) for own in OWN if len(own) < 60]
+    requests = [request(text) for text in OWN if len(text) < 60]
     expected = replies(fresh(), requests)
     chat = fresh()
     widest = max(len(prompt_tokens(chat._local, asked)) for asked in requests)
     shapes = shapes_seen(chat, monkeypatch, widest=widest)
-    for one, other in zip(replies(chat, requests), expected, strict=True):
-        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    for reply, wanted in zip(replies(chat, requests), expected, strict=True):
+        assert reply.logprobs == pytest.approx(wanted.logprobs, abs=1e-4)
     assert any(width > widest for _, width in shapes), "else there is no test"
 
 
@@ -187,7 +187,7 @@ def chatml(fresh: Callable[..., LocalChat]) -> LocalChat:
 def test_control_tokens_in_a_text_are_text(chatml: LocalChat, attack: str, choices: tuple[str, ...]) -> None:
     tokenizer = chatml._local.tokenizer
     marks = set(tokenizer.get_added_vocab().values())
-    harmless, prompt = (PromptReader(chatml._local).read(0, request(own, choices)) for own in ("You wait.", attack))
+    harmless, prompt = (PromptReader(chatml._local).read(0, request(text, choices)) for text in ("You wait.", attack))
     assert not isinstance(harmless, Failure)
     assert not isinstance(prompt, Failure)
     expected = [token for token in harmless.tokens if token in marks]

@@ -184,8 +184,8 @@ def test_dtype(tiny_llama: Path, chat: LocalChat) -> None:
     half = load_local(HuggingFaceParams(model=str(tiny_llama), device="cpu", dtype="bfloat16"))
     assert half._local.model.dtype == torch.bfloat16
     assert half.identity.revision == f"{chat.identity.revision} bfloat16"
-    for one, other in zip(scores(half, SHARED), scores(chat, SHARED), strict=True):
-        assert one == pytest.approx(other, abs=0.2)
+    for score, full_score in zip(scores(half, SHARED), scores(chat, SHARED), strict=True):
+        assert score == pytest.approx(full_score, abs=0.2)
 
 
 @pytest.mark.parametrize("choices", [DIGITS, ()])

@@ -53,9 +53,9 @@ def test_means_over_tokens(fresh: Callable[..., LocalChat], resumes: bool) -> No
     """Of a text that is longer, the sum is lower; what the prompt has of its own is computed once for all texts."""
     chat = fresh(resumes=resumes)
     words = ("the first", "the second of the two", "turn")
-    asked = [replace(request(own, words), per_token=True) for own in OWN]
-    for one, logprobs in zip(asked, scores(chat, asked), strict=True):
-        prompt = PromptReader(chat._local).read(0, one)
+    asked = [replace(request(text, words), per_token=True) for text in OWN]
+    for question, logprobs in zip(asked, scores(chat, asked), strict=True):
+        prompt = PromptReader(chat._local).read(0, question)
         assert not isinstance(prompt, Failure)
         means = []
         for word in words:
@@ -98,9 +98,9 @@ def test_scores_of_models_of_another_kind(kind: str, tmp_path: Path) -> None:
     requests = SETS["mixed"]
     for asked, logprobs in zip(requests, scores(chat, requests), strict=True):
         assert logprobs == pytest.approx(scored_slowly(chat._local, asked), abs=1e-4)
-    asked = [request(own, (), max_tokens=6) for own in OWN]
-    for one, reply in zip(asked, replies(chat, asked), strict=True):
-        expected = chat._local.tokenizer.decode(written_slowly(chat._local, one), skip_special_tokens=True)
+    asked = [request(text, (), max_tokens=6) for text in OWN]
+    for question, reply in zip(asked, replies(chat, asked), strict=True):
+        expected = chat._local.tokenizer.decode(written_slowly(chat._local, question), skip_special_tokens=True)
         assert reply.text == expected
 
 
@@ -109,15 +109,15 @@ def test_scores_depend_on_neither_batch_nor_order(fresh: Callable[..., LocalChat
     requests = SETS["mixed"]
     together = scores(fresh(), requests)
     others = scores(fresh(batch_tokens), requests[::-1])[::-1]
-    for one, other in zip(together, others, strict=True):
-        assert one == pytest.approx(other, abs=1e-4)
+    for score, wanted in zip(together, others, strict=True):
+        assert score == pytest.approx(wanted, abs=1e-4)
 
 
 def test_a_model_that_computes_all_logits(fresh: Callable[..., LocalChat]) -> None:
-    requests = [*SETS["mixed"], *(request(own, (), max_tokens=3) for own in OWN)]
-    for one, other in zip(replies(fresh(picks_logits=False), requests), replies(fresh(), requests), strict=True):
-        assert one.text == other.text
-        assert (one.logprobs or {}) == pytest.approx(other.logprobs or {}, abs=1e-4)
+    requests = [*SETS["mixed"], *(request(text, (), max_tokens=3) for text in OWN)]
+    for reply, wanted in zip(replies(fresh(picks_logits=False), requests), replies(fresh(), requests), strict=True):
+        assert reply.text == wanted.text
+        assert (reply.logprobs or {}) == pytest.approx(wanted.logprobs or {}, abs=1e-4)
 
 
 def test_shared_prefixes_are_computed_once_without_generation(chat: LocalChat, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_shared_prefixes_are_computed_once_without_generation(chat: LocalChat, m
     assert max(width for _, width in shapes[1:]) == max(map(len, tokens)) - common
     assert all(rows == 1 or rows * width <= 60 for rows, width in shapes[1:])
     assert {(reply.text, reply.output_tokens, reply.finish_reason) for reply in found} == {("", 0, "stop")}
-    assert [reply.input_tokens for reply in found] == [len(own) for own in tokens]
+    assert [reply.input_tokens for reply in found] == [len(row) for row in tokens]
     assert all(reply.seconds > 0 for reply in found)
 
 
@@ -147,9 +147,9 @@ def test_what_some_prompts_begin_with_is_computed_once_for_a_batch(
     asked = [request(first + second, choices) for first in firsts for second in OWN]
     plain = scores(LocalChat(replace(chat._local, trees=False), 8192), asked)
     shapes = shapes_seen(chat, monkeypatch)
-    for one, other in zip(scores(chat, asked), plain, strict=True):
-        assert one == pytest.approx(other, abs=1e-4)
-    tokens = [prompt_tokens(chat._local, one) for one in asked]
+    for score, wanted in zip(scores(chat, asked), plain, strict=True):
+        assert score == pytest.approx(wanted, abs=1e-4)
+    tokens = [prompt_tokens(chat._local, question) for question in asked]
     rows = len(asked) * (1 if choices == DIGITS else len(choices))
     assert sum(rows * width for rows, width in shapes) < 0.4 * rows * sum(map(len, tokens)) / len(tokens)
     assert all(rows == 1 or rows * width <= CPU_TOKENS for rows, width in shapes)

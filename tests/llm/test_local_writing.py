@@ -20,7 +20,7 @@ from laurel.params.judges import HuggingFaceParams
 
 def test_greedy_answers_are_those_of_the_slow_obvious_way(fresh: Callable[..., LocalChat]) -> None:
     """Of different lengths, and finished at different times, so that rows leave the batch."""
-    requests = [request(own, (), max_tokens=limit) for own, limit in zip(OWN, (12, 3, 12, 12, 1, 12), strict=True)]
+    requests = [request(text, (), max_tokens=limit) for text, limit in zip(OWN, (12, 3, 12, 12, 1, 12), strict=True)]
     local = fresh()._local
     stop = written_slowly(local, requests[0])[4]  # so that some answers end
     chat = fresh(stops=local.stops | {stop})
@@ -39,7 +39,7 @@ def test_greedy_answers_are_those_of_the_slow_obvious_way(fresh: Callable[..., L
 
 def test_a_draw_depends_only_on_its_request(fresh: Callable[..., LocalChat]) -> None:
     requests = [
-        request(own, (), temperature=0.9, top_p=0.9, seed=seed, max_tokens=8) for own in OWN for seed in (0, 1, None)
+        request(text, (), temperature=0.9, top_p=0.9, seed=seed, max_tokens=8) for text in OWN for seed in (0, 1, None)
     ]
     together = [reply.text for reply in replies(fresh(), requests)]
     assert [reply.text for reply in replies(fresh(), requests)] == together
@@ -49,7 +49,7 @@ def test_a_draw_depends_only_on_its_request(fresh: Callable[..., LocalChat]) -> 
 
 def test_one_seed_gives_each_prompt_its_own_draws(chat: LocalChat) -> None:
     reader, flat = PromptReader(chat._local), torch.zeros(1000)
-    first, second = (reader.read(0, request(own, (), temperature=1.0, seed=1)) for own in OWN[:2])
+    first, second = (reader.read(0, request(text, (), temperature=1.0, seed=1)) for text in OWN[:2])
     assert not isinstance(first, Failure)
     assert not isinstance(second, Failure)
     assert Draw(first).token(flat) != Draw(second).token(flat)
@@ -78,7 +78,7 @@ def test_draws_follow_the_probabilities_of_the_nucleus(chat: LocalChat) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU here")
 def test_a_gpu_gives_the_same(tiny_llama: Path, chat: LocalChat) -> None:
     there = load_local(HuggingFaceParams(model=str(tiny_llama), device="cuda"))
-    for one, other in zip(scores(there, SETS["mixed"]), scores(chat, SETS["mixed"]), strict=True):
-        assert one == pytest.approx(other, abs=1e-3)
-    asked = [request(own, (), max_tokens=6) for own in OWN]
+    for score, wanted in zip(scores(there, SETS["mixed"]), scores(chat, SETS["mixed"]), strict=True):
+        assert score == pytest.approx(wanted, abs=1e-3)
+    asked = [request(text, (), max_tokens=6) for text in OWN]
     assert [reply.text for reply in replies(there, asked)] == [reply.text for reply in replies(chat, asked)]

@@ -55,12 +55,12 @@ def test_asking_it_with_another_prompt_is_noted(tmp_path: Path) -> None:
     assert not notes("answer_only", adapter=None)
     (note,) = notes("answer_only")
     assert note.startswith('The adapter "laurel" was tuned with the prompt concise, but is asked with answer_only, so ')
-    own = tmp_path / "concise.jinja"
+    file = tmp_path / "concise.jinja"
     packaged = FOLDER / "pair" / "concise.jinja"
-    own.write_text(packaged.read_text())
-    assert not notes(own), "the same prompt"
-    own.write_text(packaged.read_text().replace("better", "nicer"))
-    (note,) = notes(own)
+    file.write_text(packaged.read_text())
+    assert not notes(file), "the same prompt"
+    file.write_text(packaged.read_text().replace("better", "nicer"))
+    (note,) = notes(file)
     assert "is asked with another version of it" in note
 
 

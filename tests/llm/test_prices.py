@@ -31,12 +31,12 @@ def table(path: Path, *entries: str) -> Path:
 def test_every_packaged_price_says_when_and_where_it_was_read() -> None:
     prices = read_prices(PACKAGED)
     assert len(prices) > 10
-    assert len({(one.model, one.endpoint, one.date) for one in prices}) == len(prices)
-    for one in prices:
-        assert one.source.startswith("https://")
-        assert one.date > datetime.date(2025, 1, 1)
-        assert one.endpoint is not None, "another server asks another price"
-        assert one.output > one.input > (one.cached_input or 0.0)
+    assert len({(price_row.model, price_row.endpoint, price_row.date) for price_row in prices}) == len(prices)
+    for price_row in prices:
+        assert price_row.source.startswith("https://")
+        assert price_row.date > datetime.date(2025, 1, 1)
+        assert price_row.endpoint is not None, "another server asks another price"
+        assert price_row.output > price_row.input > (price_row.cached_input or 0.0)
 
 
 def test_a_model_is_found_by_name_and_server() -> None:
@@ -50,7 +50,7 @@ def test_a_model_is_found_by_name_and_server() -> None:
 
 
 def test_the_latest_price_counts_and_ones_own_before_the_packaged(tmp_path: Path) -> None:
-    own = table(
+    file = table(
         tmp_path / "own.yaml",
         "{model: m, date: 2026-01-31, source: here, input: 1.0, output: 2.0}",
         "{model: m, date: 2026-03-31, source: here, input: 3.0, output: 4.0}",
@@ -59,39 +59,39 @@ def test_the_latest_price_counts_and_ones_own_before_the_packaged(tmp_path: Path
         "{model: gpt-5-mini, date: 2020-01-01, source: here, input: 9, output: 9}",
     )
     inputs = {
-        endpoint: getattr(price_of(Identity("m", endpoint=endpoint), own), "input", None)
+        endpoint: getattr(price_of(Identity("m", endpoint=endpoint), file), "input", None)
         for endpoint in ("http://here/v1", "http://there/v1")
     }
     assert inputs == {"http://here/v1": 7.0, "http://there/v1": 3.0}
-    assert getattr(price_of(Identity("gpt-5-mini", endpoint=OPENAI), own), "input", None) == 9.0
+    assert getattr(price_of(Identity("gpt-5-mini", endpoint=OPENAI), file), "input", None) == 9.0
 
 
 def test_the_price_of_a_given_day(tmp_path: Path) -> None:
-    own = table(
+    file = table(
         tmp_path / "own.yaml",
         "{model: m, date: 2026-03-01, source: here, input: 3.0, output: 4.0}",
         "{model: m, date: 2026-01-01, source: here, input: 1.0, output: 2.0}",
         "{model: m, date: 2026-02-01, source: here, input: 7.0, output: 8.0, endpoint: 'http://here/v1'}",
         "{model: m, date: 9999-01-01, source: here, input: 5.0, output: 6.0}",
     )
-    prices, there = Prices(own), Identity("m", endpoint="http://there/v1")
+    prices, there = Prices(file), Identity("m", endpoint="http://there/v1")
     days = {(2025, 1, 1): 1.0, (2026, 1, 1): 1.0, (2026, 2, 28): 1.0, (2026, 3, 1): 3.0, (9999, 1, 1): 5.0}
     assert {day: getattr(prices.of(there, datetime.date(*day)), "input", None) for day in days} == days
-    assert getattr(price_of(there, own), "input", None) == 3.0, "one that is only announced does not hold"
+    assert getattr(price_of(there, file), "input", None) == 3.0, "one that is only announced does not hold"
     here = prices.of(Identity("m", endpoint="http://here/v1"), datetime.date(2025, 1, 1))
     assert getattr(here, "input", None) == 7.0, "the server's own before any"
 
 
 def test_a_million_tokens_cost_what_the_table_says() -> None:
-    one = price(cached_input=0.5, batch=0.5)
-    assert one.of(1_000_000, 0) == 2.0
-    assert one.of(0, 1_000_000) == 8.0
-    assert one.of(1_000_000, 0, 1_000_000) == 0.5
+    known = price(cached_input=0.5, batch=0.5)
+    assert known.of(1_000_000, 0) == 2.0
+    assert known.of(0, 1_000_000) == 8.0
+    assert known.of(1_000_000, 0, 1_000_000) == 0.5
     assert price().of(1_000_000, 0, 1_000_000) == 2.0
-    assert one.of_reply(Reply("x", None, 1000, 500, cached_tokens=200)) == pytest.approx(0.0016 + 0.0001 + 0.004)
-    apart = one.of_reply(Reply("x", None, 200, 500, cached_tokens=1000))
+    assert known.of_reply(Reply("x", None, 1000, 500, cached_tokens=200)) == pytest.approx(0.0016 + 0.0001 + 0.004)
+    apart = known.of_reply(Reply("x", None, 200, 500, cached_tokens=1000))
     assert apart == pytest.approx(0.0004 + 0.0005 + 0.004), "a server that counts cached tokens apart: not negative"
-    batch = one.in_batches()
+    batch = known.in_batches()
     assert batch is not None
     assert batch.of(1_000_000, 1_000_000) == 5.0
     assert price().in_batches() is None

@@ -68,11 +68,11 @@ def test_stored_answers_are_read_back(
     path = tmp_path_factory.mktemp("store") / "r.db"
     put = [exchange(text, Reply(answer, logprobs, 3, None, "length", 0.25)) for text, answer in answers.items()]
     with ResponseStore(path) as store:
-        for one in put:
-            store.put(one)
+        for stored in put:
+            store.put(stored)
     with ResponseStore(path) as store:
-        found = store.get([*(one.key for one in put), "unknown"])
-    readable = {one.key: one for one in put}
+        found = store.get([*(stored.key for stored in put), "unknown"])
+    readable = {stored.key: stored for stored in put}
     assert found.keys() == readable.keys()
     for key, reply in found.items():
         expected = readable[key].reply
@@ -89,9 +89,9 @@ def test_stored_answers_are_read_back(
 
 def test_many_keys_at_once(store: ResponseStore) -> None:
     put = [exchange(str(number)) for number in range(3 * responses.MAX_VARIABLES)]
-    for one in put[::2]:
-        store.put(one)
-    assert store.get([one.key for one in put]).keys() == {one.key for one in put[::2]}
+    for stored in put[::2]:
+        store.put(stored)
+    assert store.get([stored.key for stored in put]).keys() == {stored.key for stored in put[::2]}
     assert len(store) == len(put) / 2
 
 
@@ -252,8 +252,8 @@ def costs(store: ResponseStore) -> dict[str, float | None]:
 
 def test_what_an_answer_cost_is_kept(store: ResponseStore) -> None:
     paid = replace(exchange("paid"), cost_usd=0.25)
-    for one in (paid, exchange("unknown")):
-        store.put(one)
+    for stored in (paid, exchange("unknown")):
+        store.put(stored)
     assert costs(store) == {paid.key: 0.25, exchange("unknown").key: None}
 
 

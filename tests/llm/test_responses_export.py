@@ -35,8 +35,8 @@ def exchanges(n: int) -> list[Exchange]:
 
 def fill(path: Path, some: list[Exchange]) -> Path:
     with ResponseStore(path) as store:
-        for one in some:
-            store.put(one)
+        for stored in some:
+            store.put(stored)
     return path
 
 
@@ -45,18 +45,18 @@ def test_all_questions_and_answers_are_exported(tmp_path: Path) -> None:
     shuffled = random.Random(0).sample(some, len(some))
     assert export_responses(fill(tmp_path / "r.db", shuffled), tmp_path / "new" / "r.parquet") == 30
     rows = pq.read_table(tmp_path / "new" / "r.parquet").to_pylist()
-    assert [row["key"] for row in rows] == [one.key for one in some]
-    for row, one in zip(rows, some, strict=True):
-        assert json.loads(row["messages"]) == [asdict(message) for message in one.request.messages]
+    assert [row["key"] for row in rows] == [stored.key for stored in some]
+    for row, stored in zip(rows, some, strict=True):
+        assert json.loads(row["messages"]) == [asdict(message) for message in stored.request.messages]
         assert (row["model"], row["revision"], row["endpoint"]) == ("model-a", "rev", "http://127.0.0.1:1/v1")
         assert (row["prompt"], row["prompt_digest"]) == ("motif", "abc")
-        assert json.loads(row["sampling"])["seed"] == one.request.sampling.seed
+        assert json.loads(row["sampling"])["seed"] == stored.request.sampling.seed
         assert (row["text"], row["input_tokens"], row["output_tokens"]) == (
-            one.reply.text,
-            one.reply.input_tokens,
+            stored.reply.text,
+            stored.reply.input_tokens,
             None,
         )
-        assert (None if row["logprobs"] is None else json.loads(row["logprobs"])) == one.reply.logprobs
+        assert (None if row["logprobs"] is None else json.loads(row["logprobs"])) == stored.reply.logprobs
         assert row["asked_at"].year >= 2025
 
 

@@ -50,9 +50,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("tiny"), texts, width=16, heads=2, vocabulary=320)
 
 
-def difference(one: Path, two: Path) -> float:
+def difference(left: Path, right: Path) -> float:
     """Return the largest difference of a weight."""
-    first, second = load_file(one), load_file(two)
+    first, second = load_file(left), load_file(right)
     assert first.keys() == second.keys()
     return max(float((first[name] - second[name]).abs().max()) for name in first)
 
@@ -87,7 +87,9 @@ def test_every_process_takes_its_share_of_each_batch() -> None:
         parts = [Parts(11, 4, seed, Place(rank, 2)) for rank in range(2)]
         assert [len(part) for part in parts] == [3, 3]
         both = [[a + b for a, b in zip(*parts, strict=True)] for _ in range(2)]
-        assert [row for one in both for row in one] == [batch[: len(batch) // 2 * 2] for batch in alone]
+        assert [row for batch_of_process in both for row in batch_of_process] == [
+            batch[: len(batch) // 2 * 2] for batch in alone
+        ]
         assert (both[0] == both[1]) == (seed is None)
     assert len(Parts(9, 4, 0, Place(1, 2))) == len(list(Parts(9, 4, 0, Place(1, 2)))) == 2
     assert [processes_for(n, 4) for n in (1, 2, 6, 7, 8)] == [1, 2, 3, 1, 4]
@@ -101,7 +103,7 @@ def test_a_killed_training_of_two_processes_ends_with_the_same_adapter(
     tiny = initial_policy(adapter, LanguageActorParams(), 0, 0)
     assert isinstance(tiny, LanguageModelPolicy)
     tiny.write_beside(tmp_path)
-    own = {**SMALL, "n_envs": 64, "model": str(tmp_path / "language_model"), "lora_rank": 2, "batch_size": 16}
+    content = {**SMALL, "n_envs": 64, "model": str(tmp_path / "language_model"), "lora_rank": 2, "batch_size": 16}
     started, run = [], tuning_process._run
 
     def counted(folder: Path, processes: int) -> None:
@@ -109,7 +111,7 @@ def test_a_killed_training_of_two_processes_ends_with_the_same_adapter(
         run(folder, processes)
 
     def trained(folder: str, processes: int = 2) -> Path:
-        settings = LanguageActorParams.model_validate({**own, "processes": processes})
+        settings = LanguageActorParams.model_validate({**content, "processes": processes})
         task, done = Task("lm", 0, 0, GRID, settings, ShapingParams(), steps=4 * 64, checkpoint_steps=64), 0
 
         def copy(steps: int) -> None:
@@ -174,8 +176,8 @@ def test_no_process_is_left_after_a_kill(model: Path, tmp_path: Path) -> None:
 
 
 def test_batches_that_cannot_be_shared_are_refused() -> None:
-    def checked(**own: Any) -> LanguageActorParams:
-        return LanguageActorParams.model_validate({"model": "m", **own})
+    def checked(**changes: Any) -> LanguageActorParams:
+        return LanguageActorParams.model_validate({"model": "m", **changes})
 
     for right in ({"processes": 4}, {"processes": 4, "loss": "grpo"}, {"processes": 2, "loss": "infonce"}):
         assert checked(**right).processes == right["processes"]
@@ -188,9 +190,9 @@ def test_batches_that_cannot_be_shared_are_refused() -> None:
 
 def test_a_pipeline_knows_that_several_accelerators_are_used() -> None:
     def used(device: str, processes: int) -> bool:
-        own = {"algorithm": "language_model", "language_model": {"model": "m", "processes": processes}}
+        section = {"algorithm": "language_model", "language_model": {"model": "m", "processes": processes}}
         agent = {**MINIMAL["agent"], "device": device}
-        arms = {"lm": {"reward": None, "agent": own}}
+        arms = {"lm": {"reward": None, "agent": section}}
         params = parse_params({**MINIMAL, "env": {"id": "FrozenLake-v1"}, "arms": arms, "agent": agent}, "a test")
         return uses_all(params, "train-agents")
 

@@ -62,8 +62,8 @@ def report(project: Project) -> tuple[dict[str, Any], str]:
 )
 def test_an_environment_by_its_id_alone(tmp_path: Path, env_id: str, has_success: bool) -> None:
     """One of each kind of observation and engine; all adapters have tests of their own."""
-    own = {"annotate.embedding.goal": "Number 1 is very high."} if env_id == "Pendulum-v1" else {}
-    project = Project.create(tmp_path / "p", {**SMALL, "env.id": env_id, **own})
+    changes = {"annotate.embedding.goal": "Number 1 is very high."} if env_id == "Pendulum-v1" else {}
+    project = Project.create(tmp_path / "p", {**SMALL, "env.id": env_id, **changes})
     project.run()
     metrics, page = report(project)
     for entry in metrics["arms"].values():

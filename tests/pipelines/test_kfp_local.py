@@ -146,7 +146,7 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
     (run,) = client.search_runs([experiment.experiment_id], "tags.stage = 'pipeline'")
     assert run.info.status == "FAILED"
     stages = client.search_runs([experiment.experiment_id], f"tags.mlflow.parentRunId = '{run.info.run_id}'")
-    assert {one.data.tags["stage"]: one.info.status for one in stages} == {
+    assert {run.data.tags["stage"]: run.info.status for run in stages} == {
         "collect": "FINISHED",
         "caption": "FINISHED",
         "annotate": "FAILED",

@@ -70,7 +70,7 @@ def test_the_graph() -> None:
     both = params({"lm": LM, "ppo": PPO})
     rounds = ProposalRounds.of(both)
     assert rounds is not None
-    assert ([str(one) for one in rounds.agents], rounds.first, rounds.rounds) == (["lm 0", "lm 1"], 1, 3)
+    assert ([str(agent) for agent in rounds.agents], rounds.first, rounds.rounds) == (["lm 0", "lm 1"], 1, 3)
     spec = compiled(both, "image")
     written = constant(spec, "plan", "rounds")
     table = estimate(spec, both, branches_beside(both, written, 0), region=None).splitlines()
@@ -78,8 +78,8 @@ def test_the_graph() -> None:
     assert {name: counts[name] for name in ("train-agents", "train-round", "propose", "merge-agents")} == {
         "train-agents": "1", "train-round": "6", "propose": "8", "merge-agents": "1",
     }  # fmt: skip
-    assert [str(one) for one in branches_beside(both, written, 0)] == ["ppo 0,1"]
-    assert [one.arm for one in branches_beside(both, "", 0)] == ["lm", "ppo"], "a graph without rounds takes any"
+    assert [str(branch) for branch in branches_beside(both, written, 0)] == ["ppo 0,1"]
+    assert [branch.arm for branch in branches_beside(both, "", 0)] == ["lm", "ppo"], "a graph without rounds takes any"
 
     alone = params({"lm": LM, "random_policy": None})
     spec = compiled(alone, "image")

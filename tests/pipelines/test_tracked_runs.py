@@ -89,9 +89,9 @@ def test_an_agents_run_says_what_it_was_and_what_it_reached(finished: Project, c
     }
     for run in [run for run in runs if "arm" in run.data.tags]:
         arm, seed = run.data.tags["arm"], int(run.data.tags["seed"])
-        own = results[(results["arm"] == arm) & (results["seed"] == seed)]
-        assert run.data.metrics["eval.return"] == pytest.approx(own["return"].mean())
-        assert run.data.metrics["eval.success"] == pytest.approx(own["success"].astype(float).mean())
+        rows = results[(results["arm"] == arm) & (results["seed"] == seed)]
+        assert run.data.metrics["eval.return"] == pytest.approx(rows["return"].mean())
+        assert run.data.metrics["eval.success"] == pytest.approx(rows["success"].astype(float).mean())
         expected = {"arm": arm, "seed": str(seed), "env.id": "MiniGrid-Empty-5x5-v0", "agent.ppo.n_envs": "4"}
         assert expected.items() <= run.data.params.items()
         assert {"shaping.beta", "shaping.intrinsic", "agent.algorithm", "agent.steps"} <= set(run.data.params)

@@ -175,8 +175,8 @@ def test_items_that_never_repeat_are_learned_from_as_those_that_do(
     held_out = cross_validate(features, comparisons, p, seed=0)
     monkeypatch.setattr(bradley_terry, "_items_repeat", lambda _: True)
     looked_up = fit(features, comparisons, p, 4, seed=0)
-    one, other = (raw_rewards(ensemble, features) for ensemble in (in_place, looked_up))
-    gaps = [rewards - rewards[:, :1] for rewards in (one, other)]  # what they have in common is not learned
+    first, second = (raw_rewards(ensemble, features) for ensemble in (in_place, looked_up))
+    gaps = [rewards - rewards[:, :1] for rewards in (first, second)]  # what they have in common is not learned
     np.testing.assert_allclose(*gaps, atol=1e-3)
     again = cross_validate(features, comparisons, p, seed=0)
     assert held_out.epochs == again.epochs
@@ -207,9 +207,9 @@ def test_predicting_in_parts_is_predicting_at_once(monkeypatch: pytest.MonkeyPat
 # -- training ---------------------------------------------------------------------------------------------------
 def test_the_same_seed_gives_the_same_weights() -> None:
     features, _, comparisons = planted(n_items=20, n_pairs=100)
-    one, again, other = (fit(features, comparisons, params(), 5, seed=seed).state_dict() for seed in (3, 3, 4))
-    assert all(torch.equal(one[name], again[name]) for name in one)
-    assert not all(torch.equal(one[name], other[name]) for name in one)
+    first, again, other = (fit(features, comparisons, params(), 5, seed=seed).state_dict() for seed in (3, 3, 4))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
     held_out, held_out_again = (cross_validate(features, comparisons, params(max_epochs=5), seed=3) for _ in range(2))
     np.testing.assert_array_equal(held_out.predicted, held_out_again.predicted)
 
@@ -299,14 +299,14 @@ def test_weight_decay_holds_rewards_back() -> None:
 
 
 def test_initial_weights_depend_on_the_seed_and_are_uniform_in_their_bound() -> None:
-    one, again, other = (Ensemble(16, (64,), 3, seed=seed) for seed in (0, 0, 1))
-    for mine, same, different in zip(one.weights, again.weights, other.weights, strict=True):
+    first, again, other = (Ensemble(16, (64,), 3, seed=seed) for seed in (0, 0, 1))
+    for mine, same, different in zip(first.weights, again.weights, other.weights, strict=True):
         assert torch.equal(mine, same)
         assert not torch.equal(mine, different)
         assert not torch.equal(mine[0], mine[1]), "members differ"
         bound = 1 / math.sqrt(mine.shape[1])
         assert 0.9 * bound < float(mine.detach().abs().max()) <= bound
-    assert all(not bias.any() for bias in one.biases)
+    assert all(not bias.any() for bias in first.biases)
 
 
 def test_very_few_pairs() -> None:

@@ -113,7 +113,7 @@ def test_the_better_function_is_chosen_and_all_faults_are_shown_to_the_next_roun
     search = Search(NUMBERS, sample(angles), bank, None, 0.5)
     best, every = search.run(2)
     assert best.source == UPRIGHT
-    assert [one.score for one in every if one.score is not None] == [
+    assert [program.score for program in every if program.score is not None] == [
         pytest.approx(-1),
         pytest.approx(1),
         pytest.approx(-1),
@@ -125,8 +125,8 @@ def test_the_better_function_is_chosen_and_all_faults_are_shown_to_the_next_roun
     for fault in (*faults.values(), "the answer has no block of code"):
         assert f"- {fault}" in shown.feedback
     assert "no answer" not in shown.feedback, "that is not the writer's fault"
-    assert [one.kind for one in every].count(MISSING) == 1
-    assert [one.round for one in every] == [1] * 8 + [2] * 2, "also of what was written before"
+    assert [program.kind for program in every].count(MISSING) == 1
+    assert [program.round for program in every] == [1] * 8 + [2] * 2, "also of what was written before"
 
 
 def test_the_best_of_all_rounds_is_chosen_and_not_that_of_the_last(angles: list[float]) -> None:
@@ -152,7 +152,7 @@ def test_a_function_whose_agents_ended_no_episode_is_not_the_best(angles: list[f
 
     best, every = Search(NUMBERS, sample(angles), Bank([UPRIGHT, LEANING]), trial, 0.9).run(1)
     assert (best.source, best.score) == (LEANING, -3.0)
-    assert thresholds == [Normalizer.of(one.values).threshold(0.9) for one in every]
+    assert thresholds == [Normalizer.of(program.values).threshold(0.9) for program in every]
 
 
 def test_what_has_no_score_is_not_called_the_best(angles: list[float], capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +175,7 @@ def test_a_function_without_a_score_is_noted(simulated: Project, tmp_path: Path)
     project = simulated.copy(tmp_path / "p", without=["train-reward"])
     project.change({"env.id": "MountainCar-v0"})
     project.run("collect", "caption", "annotate", "train-reward")
-    (note,) = [one for one in read_json(project.output("train-reward") / "manifest.json")["notes"] if "score" in one]
+    (note,) = [note for note in read_json(project.output("train-reward") / "manifest.json")["notes"] if "score" in note]
     assert note == (
         "The function of the reward code was taken without a score (mean return of a short training), so it may be no "
         "better than the others: too few episodes ended in so short a training. Raise rewards.code.trial.steps, or "
@@ -201,7 +201,7 @@ def test_training_selects_and_failures_are_fed_back(angles: list[float]) -> None
     bank = Bank([UPRIGHT, LEANING], [LEANING])
     best, every = Search(NUMBERS, sample(angles), bank, trial, 0.5).run(2)
     assert (best.source, best.score) == (LEANING, 5.0)
-    assert [one.what for one in every] == ["It diverged.", "usable", "usable"]
+    assert [program.what for program in every] == ["It diverged.", "usable", "usable"]
     assert "Mean return of the last 100 episodes, in each fifth of its training: 1, 5." in bank.shown[1].feedback
 
 
@@ -362,8 +362,8 @@ def test_a_server_that_goes_away_is_not_the_models_failure(tmp_path: Path, monke
     with chat_server() as server:
         server.plan = lambda body: (body["messages"][-1]["content"], [], f"```python\n{UPRIGHT}```")
         server.behave = lambda request, body: problem(500, "gone") if len(server.bodies) > 2 else None
-        own = {"model": "tiny", "base_url": server.url, "retries": 0}
-        project.change({"annotate.annotator": "openai", "annotate.openai": own})
+        settings = {"model": "tiny", "base_url": server.url, "retries": 0}
+        project.change({"annotate.annotator": "openai", "annotate.openai": settings})
         project.run("collect", "caption", "annotate")
         with pytest.raises(
             AnnotationError, match=r"2 of the 2 answers of round 2 are missing\. .* run the same command"

@@ -64,7 +64,7 @@ def test_what_is_met_often_is_learned() -> None:
     for _ in range(60):
         bonus.pay(steps_of([[0, 1], [2, 3]]))
         untaught.pay(steps_of([[0, 1], [2, 3]]))
-    after, before = (one.pay(steps_of([[0, 4]]))[0] for one in (bonus, untaught))
+    after, before = (reward.pay(steps_of([[0, 4]]))[0] for reward in (bonus, untaught))
     assert 10 * after[0] / after[1] < before[0] / before[1]
 
 

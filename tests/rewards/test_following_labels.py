@@ -24,8 +24,8 @@ def ranked(n_items: int = 6) -> tuple[np.ndarray, Comparisons]:
     return features, units(features, first, second, np.ones(len(first)))
 
 
-def same(one: Ensemble, other: Ensemble) -> bool:
-    mine, others = one.state_dict(), other.state_dict()
+def same(left: Ensemble, right: Ensemble) -> bool:
+    mine, others = left.state_dict(), right.state_dict()
     return all(torch.equal(weight, others[name]) for name, weight in mine.items())
 
 

@@ -160,7 +160,7 @@ def test_questions_of_one_kind_that_cannot_be_answered_do_not_stop_the_others(
             while len(found := queue.answers(numbers)) < 8:
                 assert time.monotonic() < until
                 time.sleep(0.01)
-            assert [one.p for one in found.values()] == [1.0] * 8
+            assert [verdict.p for verdict in found.values()] == [1.0] * 8
             assert queue.closed(TOPIC.name) is None
     assert [note.partition(": ")[2][:24] for note in asked.notes] == ["none of the first 24 que"] * (
         broken != "refused"

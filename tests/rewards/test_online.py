@@ -83,8 +83,8 @@ class Case:
         self.path = folder / "questions.db"
 
     def reward(self, queue: Path | None = None) -> Reward:
-        own = AgentsReward(NAME, "preference", 1, 0.0, queue or self.path)
-        return Online(self.settings).learning_reward(own, self.context, self.adapter)
+        agent_reward = AgentsReward(NAME, "preference", 1, 0.0, queue or self.path)
+        return Online(self.settings).learning_reward(agent_reward, self.context, self.adapter)
 
     def train(self, name: str, updates: int | None = None) -> Path:
         place = self.folder / name / "preference" / "seed-1"
@@ -130,8 +130,8 @@ class Case:
 
 def learned(place: Path) -> dict[str, Any]:
     """Return what two equal trainings have in common."""
-    own = place / "reward" / NAME
-    kept = {file.name: file.read_bytes() for file in sorted(own.iterdir()) if file.name != "reward.json"}
+    folder = place / "reward" / NAME
+    kept = {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.name != "reward.json"}
     return {**content(place), "own": kept}
 
 
@@ -178,9 +178,9 @@ def test_coverage_counts_every_step_with_a_caption(tmp_path: Path) -> None:
     """All captions have a label from the first check on, at 144 of 384 steps; the last 96 steps have no check."""
     case = Case(tmp_path, form="retrieval", every=100)
     with case.judge():
-        own = case.train("agents") / "reward" / NAME
-    assert [row["coverage"] for row in read_rows(own)] == [0.0, 1.0]
-    assert read_json(own / "online.json")["coverage"] == pytest.approx(240 / 384, abs=0.02)
+        folder = case.train("agents") / "reward" / NAME
+    assert [row["coverage"] for row in read_rows(folder)] == [0.0, 1.0]
+    assert read_json(folder / "online.json")["coverage"] == pytest.approx(240 / 384, abs=0.02)
 
 
 def test_training_continues_without_a_hanging_judge_and_uses_late_answers(
@@ -201,14 +201,14 @@ def test_training_continues_without_a_hanging_judge_and_uses_late_answers(
     with case.judge():
         time.sleep(0.2)
         place = case.train("agents")
-    own = place / "reward" / NAME
-    assert len(read_labels(own)) > 3
-    assert read_json(own / "online.json")["late"]
-    assert [row["late"] for row in read_rows(own)][:3] == [False, True, True], "as before the run was stopped"
-    assert not read_rows(own)[-1]["late"]
+    folder = place / "reward" / NAME
+    assert len(read_labels(folder)) > 3
+    assert read_json(folder / "online.json")["late"]
+    assert [row["late"] for row in read_rows(folder)][:3] == [False, True, True], "as before the run was stopped"
+    assert not read_rows(folder)[-1]["late"]
     replayed = Case(tmp_path, form="retrieval", replay=str(tmp_path / "agents"), patience=0.05).train("replayed")
     assert (replayed / "model.safetensors").read_bytes() == (place / "model.safetensors").read_bytes()
-    assert read_rows(replayed / "reward" / NAME) == read_rows(own)
+    assert read_rows(replayed / "reward" / NAME) == read_rows(folder)
 
 
 def test_a_judge_that_answers_no_more_is_not_waited_for(tmp_path: Path) -> None:
@@ -350,9 +350,9 @@ def test_captions_are_kept_up_to_a_limit(tmp_path: Path) -> None:
 def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:
     right, wrong = Case(tmp_path), Case(tmp_path, shuffled=True)
     with right.judge():
-        one, other = right.train("right"), wrong.train("wrong")
-    assert [row["p"] for row in read_labels(one / "reward" / NAME)][:3]
-    weights = [load_file(place / "reward" / NAME / "model.safetensors") for place in (one, other)]
+        right_agent, wrong_agent = right.train("right"), wrong.train("wrong")
+    assert [row["p"] for row in read_labels(right_agent / "reward" / NAME)][:3]
+    weights = [load_file(place / "reward" / NAME / "model.safetensors") for place in (right_agent, wrong_agent)]
     assert any((weights[0][key] != weights[1][key]).any() for key in weights[0])
 
 
@@ -382,9 +382,9 @@ def test_questions_that_the_judge_left_open_are_not_counted_as_labels(tmp_path: 
 
 def test_unsupported_questions_are_refused_before_training(tmp_path: Path) -> None:
     case = Case(tmp_path, form="retrieval")
-    own = AgentsReward(NAME, "preference", 1, 0.0, None)
+    agent_reward = AgentsReward(NAME, "preference", 1, 0.0, None)
     with pytest.raises(DataError, match="is learned while agents are trained"):
-        Online(case.settings).learning_reward(own, case.context, case.adapter)
+        Online(case.settings).learning_reward(agent_reward, case.context, case.adapter)
     elsewhere = Case(tmp_path, replay=str(tmp_path))
     with pytest.raises(DataError, match="holds no log of labels"):
         elsewhere.reward()

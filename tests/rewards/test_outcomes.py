@@ -291,11 +291,11 @@ def test_an_outcome_is_a_success_if_most_of_its_episodes_are(monkeypatch: pytest
 def test_outcomes_of_longer_episodes_are_their_last_captions(rewarded: Project) -> None:
     places = rewarded.output("collect"), rewarded.output("caption")
     adapter = adapter_for(EnvParams(id="FrozenLake-v1"))
-    one, three = (collected_outcomes(*places, adapter, length) for length in (1, 3))
-    ended = sum(one.counts)
+    single, three = (collected_outcomes(*places, adapter, length) for length in (1, 3))
+    ended = sum(single.counts)
     assert ended == sum(three.counts) > 20
-    assert len(three.texts) > sum(count > 0 for count in one.counts)
-    known = {text: truth for text, truth in zip(one.texts, one.truth, strict=True) if truth is not None}
+    assert len(three.texts) > sum(count > 0 for count in single.counts)
+    known = {text: truth for text, truth in zip(single.texts, single.truth, strict=True) if truth is not None}
     assert all(truth == adapter.says_success(text) for text, truth in known.items())
 
 

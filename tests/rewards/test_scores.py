@@ -103,14 +103,14 @@ def test_by_default_each_text_is_in_four_groups() -> None:
 def test_offsets_of_groups_do_not_move_a_text() -> None:
     """A judge that is generous with some groups: means are far off, the texts' own scores are not."""
     rng = np.random.default_rng(0)
-    own = rng.normal(size=30)
+    utility = rng.normal(size=30)
     groups = drawn_groups(30, 5, 60, 0)
-    scores = own[groups] + rng.normal(scale=5, size=(len(groups), 1))
+    scores = utility[groups] + rng.normal(scale=5, size=(len(groups), 1))
     scores[3] = np.nan
     found = on_one_scale(groups, scores, 30)
-    assert np.corrcoef(found, own)[0, 1] > 0.9
+    assert np.corrcoef(found, utility)[0, 1] > 0.9
     means = [np.nanmean(scores[groups == i]) for i in range(30)]
-    assert np.corrcoef(means, own)[0, 1] < 0.7
+    assert np.corrcoef(means, utility)[0, 1] < 0.7
     alone = on_one_scale(np.array([[0], [0], [2]]), np.array([[1.0], [3.0], [5.0]]), 3)
     np.testing.assert_array_equal(alone, [2.0, np.nan, 5.0])
 

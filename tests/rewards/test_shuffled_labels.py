@@ -33,7 +33,7 @@ MADE = {
     "annotate.annotator": "scripted",
     "annotate.n_pairs": 300,
     "agent.seeds": list(SEEDS),
-    "arms": {name: {"reward": name} for one in LEARNABLE for name in (one, f"not_{one}")},
+    "arms": {name: {"reward": name} for kind in LEARNABLE for name in (kind, f"not_{kind}")},
     "rewards": {
         "preference": {"ensemble": 2, "hidden": [16], "max_epochs": 40},
         **{f"not_{name}": {"kind": "shuffled_labels", "of": name} for name in LEARNABLE},
@@ -80,8 +80,8 @@ def agreement(project: Project, name: str, seed: int = 0) -> float:
 
 @pytest.mark.parametrize("name", LEARNABLE)
 def test_the_control_of_a_learnable_method_loses_its_agreement_with_the_truth(made: Project, name: str) -> None:
-    own = agreement(made, name)
-    assert own > 0.85
+    accuracy = agreement(made, name)
+    assert accuracy > 0.85
     controls = [agreement(made, f"not_{name}", seed) for seed in SEEDS]
     assert len({paid(made, f"not_{name}", seed).tobytes() for seed in SEEDS}) > 1, "other seeds have other labels"
     assert 0.25 < np.mean(controls) < 0.75
@@ -89,21 +89,21 @@ def test_the_control_of_a_learnable_method_loses_its_agreement_with_the_truth(ma
 
 @pytest.mark.parametrize("name", ["score", "outcome"])
 def test_what_is_given_to_other_texts_is_the_same(made: Project, name: str) -> None:
-    own, other = paid(made, name), paid(made, f"not_{name}")
-    answered = np.isfinite(own)
+    paid_rewards, other = paid(made, name), paid(made, f"not_{name}")
+    answered = np.isfinite(paid_rewards)
     assert answered.sum() > 3
-    assert sorted(own[answered]) == pytest.approx(sorted(other[np.isfinite(other)]))
-    assert own[answered].tolist() != other[answered].tolist()
+    assert sorted(paid_rewards[answered]) == pytest.approx(sorted(other[np.isfinite(other)]))
+    assert paid_rewards[answered].tolist() != other[answered].tolist()
 
 
 def test_as_many_other_captions_are_goals(made: Project) -> None:
     rewards = made.output("train-reward")
-    own = GoalTable.load(rewards / "goals")
+    table = GoalTable.load(rewards / "goals")
     others = [GoalTable.load(rewards / "not_goals" / f"seed-{seed}") for seed in SEEDS]
-    assert {len({*other.goals}) for other in others} == {len(own.goals)}
-    assert all({*other.goals} <= {*own.captions} and other.contexts == own.contexts for other in others)
+    assert {len({*other.goals}) for other in others} == {len(table.goals)}
+    assert all({*other.goals} <= {*table.captions} and other.contexts == table.contexts for other in others)
     assert len({tuple(other.goals) for other in others}) > 1
-    reads = [own.captions.index(goal) for goal in others[0].goals]
+    reads = [table.captions.index(goal) for goal in others[0].goals]
     assert np.diag(others[0].similarity[reads]) == pytest.approx(1.0), "the captions that read like the new goals"
 
 

@@ -129,7 +129,7 @@ def test_the_most_counts_each_answer_as_the_longest_of_those_stored(
     run(asking(project, server.url, openai={"model": "teacher", "max_tokens": 100}))
     project.change({"annotate.n_pairs": 2 * PAIRS})
     said = forecast(capsys)
-    usual, most = (int(one.replace(",", "")) for one in re.findall(r"[\d,]+(?= if| at most)", said["tokens out"]))
+    usual, most = (int(number.replace(",", "")) for number in re.findall(r"[\d,]+(?= if| at most)", said["tokens out"]))
     assert most == 900 * int(said["calls"].split(",")[0])
     assert most == pytest.approx(1.5 * usual, rel=0.1)
 

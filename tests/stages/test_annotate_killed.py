@@ -64,8 +64,8 @@ def test_a_stopped_runs_calls_and_seconds_count(tmp_path: Path) -> None:
         server.behave = lambda request, body: (
             problem(401, "no more") if len(server.bodies) > 20 else web.json_response(completion(answer(body)))
         )
-        own = {"model": "teacher", "base_url": server.url, "max_in_flight": 1}
-        project.change({"annotate.annotator": "openai", "annotate.openai": own, "annotate.n_pairs": 30})
+        settings = {"model": "teacher", "base_url": server.url, "max_in_flight": 1}
+        project.change({"annotate.annotator": "openai", "annotate.openai": settings, "annotate.n_pairs": 30})
         project.change({"annotate.feedback_seeds": 2, "annotate.probe.success_questions": 0})
 
         def run() -> None:
@@ -136,7 +136,7 @@ def test_each_answer_is_paid_for_once(tmp_path: Path, monkeypatch: pytest.Monkey
             captions=undisturbed.output("caption"),
             output=undisturbed.output("annotate"),
         )
-    labels = [lasting_content(one.output("annotate")) for one in (project, undisturbed)]
+    labels = [lasting_content(run.output("annotate")) for run in (project, undisturbed)]
     for content in labels:
         del content["manifest.json"]  # names the store
     assert labels[0] == labels[1]

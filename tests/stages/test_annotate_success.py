@@ -117,7 +117,7 @@ def test_missing_answers_are_those_about_pairs(project: Project, monkeypatch: py
             project.run("annotate")
     found = read_json(project.output("annotate").with_name("preferences-refused") / "quality.json")
     assert round(found["failure_rate"]["value"] * found["failure_rate"]["of"]) == 1
-    assert [one["answers"] for one in found["missing"]] == [1]
+    assert [entry["answers"] for entry in found["missing"]] == [1]
 
 
 def test_an_environment_without_a_caption_of_success_says_so(tmp_path: Path) -> None:

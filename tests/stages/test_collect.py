@@ -104,17 +104,17 @@ def collected_episodes(path: Path) -> list[list[Step]]:
     row = 0
     for transitions, position in read_trajectories(path):
         for i in range(len(transitions)):
-            one = transitions[i]
+            transition = transitions[i]
             steps = episodes.setdefault(int(position.episode_id[i]), [])
             assert position.t[i] == len(steps)
             steps.append(
                 (
-                    one.observation.tobytes(),
-                    one.action.tobytes(),
-                    float(one.reward),
-                    one.next_observation.tobytes(),
-                    bool(one.terminated),
-                    bool(one.truncated),
+                    transition.observation.tobytes(),
+                    transition.action.tobytes(),
+                    float(transition.reward),
+                    transition.next_observation.tobytes(),
+                    bool(transition.terminated),
+                    bool(transition.truncated),
                     *extra[row],
                 )
             )

@@ -204,8 +204,8 @@ def test_without_a_test_no_correction_is_named(tmp_path: Path) -> None:
 
 def test_a_module_of_ones_own_that_differs_is_named(tmp_path: Path) -> None:
     """The parameters are the same, and the environment is another one."""
-    one, other = ({"corridor.py": digest, "prompt.jinja": "p"} for digest in ("a", "b"))
-    a = report(tmp_path / "a", {"preference": 0.1}, own_files=one)
-    b = report(tmp_path / "b", {"preference": 0.1}, own_files=other)
+    first, second = ({"corridor.py": digest, "prompt.jinja": "p"} for digest in ("a", "b"))
+    a = report(tmp_path / "a", {"preference": 0.1}, own_files=first)
+    b = report(tmp_path / "b", {"preference": 0.1}, own_files=second)
     assert "The reports were made with different content of corridor.py." in compare(a, b).notes
     assert not any("different content" in note for note in compare(a, a).notes)

@@ -40,11 +40,11 @@ def test_a_reward_from_the_hub_is_unchanged(
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", lambda name, **_: asked.append(name) or str(hub / "model")
     )
-    shared, own = laurel.load_reward("hf://me/lake"), laurel.load_reward(places["reward"])
+    shared, local = laurel.load_reward("hf://me/lake"), laurel.load_reward(places["reward"])
     assert asked == ["me/lake"]
     texts = ["You fall.", "You reach the goal."]
-    assert shared.score(texts).tolist() == own.score(texts).tolist()
-    assert shared.env == own.env
+    assert shared.score(texts).tolist() == local.score(texts).tolist()
+    assert shared.env == local.env
 
     rows = pq.read_table(hub / "dataset/preferences.parquet").to_pylist()
     labels = laurel.read(places["preferences"])

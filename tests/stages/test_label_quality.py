@@ -150,8 +150,8 @@ REASONS = {
 
 def sums(out: Path) -> dict[tuple[str, str], int]:
     found = {}
-    for one in read_json(out / "quality.json")["missing"]:
-        found[one["verdict"], re.sub(r"request r\d+", "request r_", one["reason"])] = one["answers"]
+    for entry in read_json(out / "quality.json")["missing"]:
+        found[entry["verdict"], re.sub(r"request r\d+", "request r_", entry["reason"])] = entry["answers"]
     return found
 
 

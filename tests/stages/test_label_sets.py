@@ -61,9 +61,9 @@ def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_p
 
     metrics = read_json(project.output("evaluate") / "metrics.json")
     assert metrics["annotation"]["pairs"] > 0, "of the first judge that was asked; the main judge was not"
-    assert [(one["judge"], one["label_set"]) for one in metrics["annotation"]["label_sets_by"]] == sets
+    assert [(entry["judge"], entry["label_set"]) for entry in metrics["annotation"]["label_sets_by"]] == sets
     by_reward = metrics["reward"]["by"]
-    assert [(one["judge"], one["label_set"]) for one in by_reward] == [*sets[2:], *sets[:2]]
+    assert [(entry["judge"], entry["label_set"]) for entry in by_reward] == [*sets[2:], *sets[:2]]
     assert metrics["reward"]["of"] == "taught", "of the first method of the arms"
     assert metrics["reward"]["heldout_loss"] == by_reward[3]["heldout_loss"] != by_reward[2]["heldout_loss"], "seed 1"
     report = (project.output("evaluate") / "report.html").read_text()
@@ -81,11 +81,11 @@ def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_p
     for exported, (name, judge, number) in {".": ("misled", "wrong", 0), "set-1": ("taught", "teacher", 1)}.items():
         hub = tmp_path / "hub" / name
         export_hub(rewards / name / exported, **places, output=hub)
-        rows, own = (
+        rows, reward_labels = (
             pq.read_table(hub / "dataset" / ROWS),
             read_own(labels_of(labels, judge, number), places["captions"]),
         )
-        assert len(rows) == len(own.decided()), "the pairs that this reward learned from"
+        assert len(rows) == len(reward_labels.decided()), "the pairs that this reward learned from"
         card = (hub / "model" / "README.md").read_text()
         assert names[judge] in card
         assert (
@@ -129,7 +129,7 @@ def test_label_sets_begin_with_the_main_judge_and_notes_are_not_repeated() -> No
 def test_a_single_label_set_gives_the_same_output_as_before(rewarded: Project, tmp_path: Path) -> None:
     project = rewarded.copy(tmp_path / "p", {"annotate.feedback_seeds": 2})
     project.run("annotate")
-    once, twice = (lasting_content(one.output("annotate")) for one in (rewarded, project))
+    once, twice = (lasting_content(run.output("annotate")) for run in (rewarded, project))
     assert {name: content for name, content in twice.items() if name in once and name != "manifest.json"} == {
         name: content for name, content in once.items() if name != "manifest.json"
     }

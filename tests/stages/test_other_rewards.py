@@ -145,8 +145,8 @@ def test_a_method_of_another_package_asks_a_chat_model_for_ratings(
     stored, adapter = StoredRewards.read(project.output("train-reward")), RewardContext.of(project.params).adapter
     controls = [cast(CaptionReward, stored.load("misrated", seed, adapter, 0.0)) for seed in range(8)]
     given = [control.scored(texts).tolist() for control in controls]
-    assert all(sorted(one) == sorted(scored.known.values()) for one in given), "the same ratings"
-    right = [one == [scored.known[text] for text in texts] for one in given]
+    assert all(sorted(values) == sorted(scored.known.values()) for values in given), "the same ratings"
+    right = [values == [scored.known[text] for text in texts] for values in given]
     assert sum(right) < 5, "of other captions, but by chance"
 
 
@@ -227,8 +227,8 @@ def test_arms_of_one_reward_with_other_shaping_and_other_algorithms(finished: Pr
     metrics = read_json(project.output("evaluate") / "metrics.json")
     assert metrics["algorithm"] == "ppo, dqn"
     assert metrics["arms"]["no_counts"]["label"] == "the learned reward; shaping.beta 0.0"
-    own = "agent.algorithm dqn; agent.dqn.hidden [8]; agent.dqn.learning_starts 64"
-    assert metrics["arms"]["dqn"]["label"] == f"the learned reward; {own}"
+    settings = "agent.algorithm dqn; agent.dqn.hidden [8]; agent.dqn.learning_starts 64"
+    assert metrics["arms"]["dqn"]["label"] == f"the learned reward; {settings}"
     alone = finished.copy(tmp_path / "q", changes, without=["train-agents", "evaluate"])
     alone.change({"arms": ["preference"]})
     alone.run("train-agents")

@@ -221,7 +221,7 @@ def test_the_list_of_suites_has_each_with_figures_of_its_page_and_its_date() -> 
         shown = "".join(page.read_text(encoding="utf-8") for page in file.parent.glob(f"{file.stem}[.-]*md"))
         figures = re.findall(r"(?:\d\.\d\d|\d+%) \[.*?\]", rows[file.stem])
         assert figures, file.stem
-        assert [one for one in figures if one not in shown] == [], file.stem
+        assert [figure for figure in figures if figure not in shown] == [], file.stem
         dates = [run["made"]["date"] for run in read_json(file.with_suffix(".json"))["runs"].values()]
         assert rows[file.stem].endswith(f" {max(dates)} |")
 

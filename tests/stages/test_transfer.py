@@ -109,14 +109,14 @@ def test_two_matrices_are_filled_and_finished_cells_are_not_repeated(
     assert trained[0][1].path == str(runs[0] / "data/reward")  # type: ignore[attr-defined]
     assert trained[0][1].digest == read_manifest(runs[0] / "data/reward")["digest"]  # type: ignore[attr-defined]
     found = read_json(tmp_path / "page.json")
-    own = read_json(runs[0] / REPORTS / "metrics.json")["arms"]["preference"]
-    assert found["rewards"]["first"]["first"]["success"] == own["success"]
-    assert found["agents"]["first"]["first"]["success"]["mean"] == pytest.approx(own["success"]["mean"]), (
+    metrics = read_json(runs[0] / REPORTS / "metrics.json")["arms"]["preference"]
+    assert found["rewards"]["first"]["first"]["success"] == metrics["success"]
+    assert found["agents"]["first"]["first"]["success"]["mean"] == pytest.approx(metrics["success"]["mean"]), (
         "at home, agents play the same episodes as in the run"
     )
-    assert found["agents"]["first"]["first"]["return"]["ci95"] == pytest.approx(own["return"]["ci95"])
+    assert found["agents"]["first"]["first"]["return"]["ci95"] == pytest.approx(metrics["return"]["ci95"])
     for cell in ("success", "return", "solved"):
-        assert found["rewards"]["first"]["second"][cell] == own[cell], "the range of returns is that of all arms"
+        assert found["rewards"]["first"]["second"][cell] == metrics[cell], "the range of returns is that of all arms"
     assert found["agents"]["first"]["second"] == found["agents"]["first"]["first"], "the environments are the same"
     page = (tmp_path / "page.md").read_text()
     assert page.count("\n| first |") == 2
@@ -170,14 +170,14 @@ def test_runs_that_cannot_be_compared_are_refused(
     monkeypatch.setattr(transfer, "up_to_date", lambda *_: False)
     with pytest.raises(DataError, match="is not a finished run: collect is not up to date"):
         transfer.read_sources(runs, None)
-    own = load_params(runs[0] / "params.yaml")
-    own = own.model_copy(update={"env": own.env.model_copy(update={"id": "own_world:World-v0"})})
-    monkeypatch.setattr(transfer, "load_params", lambda _: own)
+    params = load_params(runs[0] / "params.yaml")
+    params = params.model_copy(update={"env": params.env.model_copy(update={"id": "own_world:World-v0"})})
+    monkeypatch.setattr(transfer, "load_params", lambda _: params)
     (runs[0] / "own_world.py").touch()
     with pytest.raises(DataError, match=r"collect is not up to date. The working folder has no own_world.py"):
         transfer.read_sources(runs, None)
     (runs[0] / "own_world.py").unlink()
-    labelled = own.model_copy(update={"env": load_params(runs[1] / "params.yaml").env})
+    labelled = params.model_copy(update={"env": load_params(runs[1] / "params.yaml").env})
     labelled = labelled.model_copy(
         update={"annotate": labelled.annotate.model_copy(update={"gold": Path("gold.jsonl")})}
     )
@@ -238,9 +238,9 @@ def test_agents_are_played_again_after_the_own_environment_has_changed(
     monkeypatch.chdir(tmp_path)
     params = parse_params(MINIMAL, "p")
     origin = transfer.Source("a", tmp_path, params, next(iter(params.resolved_arms.values())), {})
-    own = params.model_copy(update={"env": params.env.model_copy(update={"id": "mine:Lake-v0"})})
+    changed_params = params.model_copy(update={"env": params.env.model_copy(update={"id": "mine:Lake-v0"})})
     keys = []
     for size in (4, 8):
         Path("mine.py").write_text(f"SIZE = {size}\n")
-        keys.append(transfer._key(origin, "digest", own))
+        keys.append(transfer._key(origin, "digest", changed_params))
     assert len(set(keys)) == 2

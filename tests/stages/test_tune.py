@@ -139,11 +139,11 @@ def test_another_study_under_the_same_name(searched: Project, monkeypatch: pytes
     given = Search(storage=project.path / "studies.db", trials=3, **SMALL)  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"was started with params\.shaping\.beta 3\.0, but now it is 1\.0"):
         tune.run(beta, **project.inputs("train-agents"), output=project.path / "x", search=given)
-    own = changed(project.params, shaping={"intrinsic": 0.5})  # what is searched may differ
-    tune.run(own, **project.inputs("train-agents"), output=project.path / "own", search=given)
+    changed_params = changed(project.params, shaping={"intrinsic": 0.5})  # what is searched may differ
+    tune.run(changed_params, **project.inputs("train-agents"), output=project.path / "own", search=given)
     monkeypatch.setattr(tune, "contents_named", lambda used: {"mine.py": "b"})
     with pytest.raises(DataError, match=r'was started with files\.mine\.py null, but now it is "b"'):
-        tune.run(own, **project.inputs("train-agents"), output=project.path / "mine", search=given)
+        tune.run(changed_params, **project.inputs("train-agents"), output=project.path / "mine", search=given)
 
 
 def test_seeds_are_not_those_of_the_evaluation(rewarded: Project) -> None:

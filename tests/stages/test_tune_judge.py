@@ -89,8 +89,8 @@ def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.Cap
 
 
 def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subject]]:
-    own = adapter_for(params.env)
-    return tune_judge._subjects(params, labels, own, tune_judge._goal(params, labels, own))
+    adapter = adapter_for(params.env)
+    return tune_judge._subjects(params, labels, adapter, tune_judge._goal(params, labels, adapter))
 
 
 def _asked(subject: Subject) -> str:

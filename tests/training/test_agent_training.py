@@ -60,17 +60,17 @@ def test_a_short_run_ends_with_the_means_of_the_few_episodes_that_it_has(
 
 
 def test_rows_of_a_curve_are_joined_to_sums_means_and_the_last() -> None:
-    own = {"env_steps": 1, "episodes": 2, "window": 2, "return_mean": 0.5, "length_mean": None, "success_rate": None}
-    first, second = {**own, "policy": 1.0, "value": None}, {**own, "env_steps": 2, "episodes": 3, "policy": 3.0}
+    row = {"env_steps": 1, "episodes": 2, "window": 2, "return_mean": 0.5, "length_mean": None, "success_rate": None}
+    first, second = {**row, "policy": 1.0, "value": None}, {**row, "env_steps": 2, "episodes": 3, "policy": 3.0}
     found = joined([first, {**second, "return_mean": 1.0, "value": 4.0}])
-    assert found == {**own, "env_steps": 2, "episodes": 5, "return_mean": 1.0, "policy": 2.0, "value": 4.0}
+    assert found == {**row, "env_steps": 2, "episodes": 5, "return_mean": 1.0, "policy": 2.0, "value": 4.0}
 
 
 def test_an_update_that_learned_nothing_takes_no_figure_from_its_row_of_a_curve() -> None:
     """Its metrics are missing or NaN."""
-    own = {"env_steps": 1, "episodes": 2, "window": 2, "return_mean": 0.5, "length_mean": None, "success_rate": None}
-    learned = {**own, "policy": 1.0, "explained_variance": math.nan, "value": math.nan}
-    found = joined([learned, {**own, "policy": 3.0, "explained_variance": 0.5, "value": math.nan}, own])
+    row = {"env_steps": 1, "episodes": 2, "window": 2, "return_mean": 0.5, "length_mean": None, "success_rate": None}
+    learned = {**row, "policy": 1.0, "explained_variance": math.nan, "value": math.nan}
+    found = joined([learned, {**row, "policy": 3.0, "explained_variance": 0.5, "value": math.nan}, row])
     assert (found["policy"], found["explained_variance"]) == (2.0, 0.5)
     assert math.isnan(found["value"]), "no update has one"
 
@@ -78,14 +78,14 @@ def test_an_update_that_learned_nothing_takes_no_figure_from_its_row_of_a_curve(
 def test_arms_with_the_same_seed_have_the_same_initial_weights(frozen_lake: EnvAdapter) -> None:
     """Same weights and same environments, so that later differences are due to the reward."""
     before = torch.random.get_rng_state()
-    one, same, seed, run_seed = (
+    first, same, seed, run_seed = (
         initial_policy(frozen_lake, PPOParams(hidden=(8,)), *seeds).state_dict()
         for seeds in ((0, 1), (0, 1), (0, 2), (1, 1))
     )
     assert torch.equal(torch.random.get_rng_state(), before), "the global random state is unchanged"
-    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert all(torch.equal(first[name], same[name]) for name in first)
     for other in (seed, run_seed):
-        assert not torch.equal(one["actor.0.weight"], other["actor.0.weight"])
+        assert not torch.equal(first["actor.0.weight"], other["actor.0.weight"])
 
 
 def test_seeds_determine_the_run(tmp_path: Path, frozen_lake: EnvAdapter) -> None:

@@ -115,10 +115,10 @@ def test_the_oracle_is_the_adapters(rewarded: Project, model: RewardModel, adapt
 
 @pytest.mark.parametrize("arm", ["random_reward", "shuffled_labels"])
 def test_controls_depend_on_their_seed(rewarded: Project, model: RewardModel, arm: str) -> None:
-    one, again, other = (paid(reward(rewarded, arm, seed), model.texts) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one, again)
-    assert np.corrcoef(one, other)[0, 1] < 0.9
-    for drawn in (one, other):
+    first, again, other = (paid(reward(rewarded, arm, seed), model.texts) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert np.corrcoef(first, other)[0, 1] < 0.9
+    for drawn in (first, other):
         assert np.corrcoef(drawn, model.rewards)[0, 1] < 0.9, "not the learned reward"
         assert drawn.std() == pytest.approx(1, abs=1e-3), "in the same units"
 

@@ -136,11 +136,11 @@ def test_error_messages_say_what_to_set(env_id: str, agent: dict[str, Any], sent
 
 
 def test_an_arm_whose_own_algorithm_does_not_fit_is_named() -> None:
-    own = [{"name": "a", "reward": None}, {"name": "b", "reward": None, "agent": {"algorithm": "dqn"}}]
+    arms = [{"name": "a", "reward": None}, {"name": "b", "reward": None, "agent": {"algorithm": "dqn"}}]
     with pytest.raises(EnvError, match=r"^The arm b: agent\.algorithm is dqn, which chooses among Discrete"):
-        check(params_of("Pendulum-v1", arms=own))
+        check(params_of("Pendulum-v1", arms=arms))
     with pytest.raises(EnvError, match=r"^agent\.algorithm is dqn"):
-        check(params_of("Pendulum-v1", arms=own, algorithm="dqn"))
+        check(params_of("Pendulum-v1", arms=arms, algorithm="dqn"))
 
 
 @pytest.mark.parametrize(
@@ -217,9 +217,9 @@ def test_checks_import_no_torch(algorithm: str) -> None:
         "from laurel.rewards.method import RewardContext; arms = params.resolved_arms.values(); "
         "check_agents(0, arms, RewardContext.of(params), adapter_for(params.env)); sys.exit('torch' in sys.modules)"
     )
-    own: dict[str, Any] = {"subgoals": {"options": {"plan": "random"}}} if algorithm == "subgoals" else {}
-    env_id = "MiniGrid-Empty-5x5-v0" if own else "FrozenLake-v1"
-    content = params_of(env_id, algorithm=algorithm, **own).model_dump_json()
+    section: dict[str, Any] = {"subgoals": {"options": {"plan": "random"}}} if algorithm == "subgoals" else {}
+    env_id = "MiniGrid-Empty-5x5-v0" if section else "FrozenLake-v1"
+    content = params_of(env_id, algorithm=algorithm, **section).model_dump_json()
     assert subprocess.run([sys.executable, "-c", code, content], check=False).returncode == 0
 
 

@@ -134,8 +134,8 @@ def test_a_resumed_run_is_the_run_that_it_would_have_been(algorithm: str, tmp_pa
 @pytest.mark.parametrize("algorithm", ["PPO", "SAC", "DQN"])
 def test_the_seed_determines_the_run(algorithm: str, tmp_path: Path) -> None:
     task = make_task(algorithm, steps=96)
-    for name, one in {"a": task, "b": task, "seed": replace(task, seed=2), "run": replace(task, run_seed=6)}.items():
-        run(one, tmp_path / name)
+    for name, job in {"a": task, "b": task, "seed": replace(task, seed=2), "run": replace(task, run_seed=6)}.items():
+        run(job, tmp_path / name)
     models = {name: content(tmp_path / name)["model"] for name in ("a", "b", "seed", "run")}
     assert models["a"] == models["b"]
     assert len(set(models.values())) == 3

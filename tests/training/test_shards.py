@@ -31,17 +31,17 @@ ROUNDS = 4
 
 
 def task(steps: int = 4 * 3 * 32, **settings: Any) -> Task:
-    own = LanguageActorParams.model_validate({**SMALL, "n_envs": 32, "n_steps": 3, "shards": 2, **settings})
-    return Task("lm", 0, 0, SLIPPERY, own, ShapingParams(), steps, checkpoint_steps=3 * 32)
+    params = LanguageActorParams.model_validate({**SMALL, "n_envs": 32, "n_steps": 3, "shards": 2, **settings})
+    return Task("lm", 0, 0, SLIPPERY, params, ShapingParams(), steps, checkpoint_steps=3 * 32)
 
 
 @pytest.mark.parametrize("settings", [{}, {"strategy": "free", "max_tokens": 6, "constrained": False}])
 def test_shards_sampled_apart_give_the_same_agent(tmp_path: Path, settings: dict[str, Any]) -> None:
     """Each round goes on from the files of the last one: the checkpoint, and a file for each shard."""
     adapter, whole, apart = adapter_for(SLIPPERY), tmp_path / "whole", tmp_path / "apart"
-    own = task(**settings)
-    train(own, adapter, None, whole, lambda _: None)
-    agent = Assignment(own, None, apart, until=1)
+    own_task = task(**settings)
+    train(own_task, adapter, None, whole, lambda _: None)
+    agent = Assignment(own_task, None, apart, until=1)
     train_together([agent], adapter, lambda _: None)
     for round_number in range(1, ROUNDS):
         for shard in (1, 0):

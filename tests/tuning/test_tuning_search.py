@@ -58,7 +58,7 @@ class AtOnce:
         return heard
 
     def stop(self, jobs: Sequence[Job]) -> None:
-        self._ended = [job for job in self._ended if not any(job is one for one in jobs)]
+        self._ended = [job for job in self._ended if not any(job is ended for ended in jobs)]
 
 
 @pytest.fixture(autouse=True)

@@ -79,11 +79,11 @@ class Tables(gym.vector.VectorEnv[Any, Any, Any]):
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(self, num_envs: int) -> None:
-        one = gym.make("Blackjack-v1")
+        single = gym.make("Blackjack-v1")
         self.num_envs = num_envs
-        self.single_observation_space, self.single_action_space = one.observation_space, one.action_space
-        self.observation_space = batch_space(one.observation_space, num_envs)
-        self.action_space = batch_space(one.action_space, num_envs)
+        self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
+        self.observation_space = batch_space(single.observation_space, num_envs)
+        self.action_space = batch_space(single.action_space, num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._rng = np.random.default_rng(seed)

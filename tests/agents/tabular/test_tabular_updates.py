@@ -104,12 +104,12 @@ def test_off_policy_a_truncated_episode_bootstraps_from_its_last_state(
         assert agent.q[0, 0, 0] == pytest.approx(2.0 if terminated else 2.0 + GAMMA * worth)
 
 
-def same(one: TabularAgent, other: TabularAgent) -> None:
+def same(left: TabularAgent, right: TabularAgent) -> None:
     """Both act and learn identically."""
     model = random_model(1)
-    first, second = record(one, model), record(other, model)
+    first, second = record(left, model), record(right, model)
     assert first.runs == second.runs
-    np.testing.assert_allclose(one.q, other.q)
+    np.testing.assert_allclose(left.q, right.q)
 
 
 def test_special_cases_are_one_another() -> None:

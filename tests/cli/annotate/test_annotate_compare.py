@@ -235,8 +235,8 @@ def test_compare_can_be_tried_without_asking(
     assert "\nPrices of dear are of 2026-01-31: https://x\n" in told
 
     project.change({"annotate.budget": {"prices": "prices.yaml"}})
-    one = grid(project, pairs=12, models=[dear], prompts=["motif"])
-    assert main(["annotate", "compare", "--grid", one]) == 0
+    single = grid(project, pairs=12, models=[dear], prompts=["motif"])
+    assert main(["annotate", "compare", "--grid", single]) == 0
     assert len(server.bodies) == 24, "as many as was said"
     asked = grid(project, pairs=12, models=models[:2], prompts=["motif", "chain_of_thought"])
     found = table(tried(asked, capsys))

@@ -31,8 +31,8 @@ def test_it_passes_gymnasiums_checks() -> None:
 
 @pytest.mark.parametrize("rewards", ["gaussian", "bernoulli"])
 def test_rewards_have_the_mean_that_regret_and_best_arm_speak_of(rewards: Any) -> None:
-    own = {"noise": 0.5} if rewards == "gaussian" else {}
-    envs = ArmedBanditVector(num_envs=300, n_arms=4, rewards=rewards, **own)
+    options = {"noise": 0.5} if rewards == "gaussian" else {}
+    envs = ArmedBanditVector(num_envs=300, n_arms=4, rewards=rewards, **options)
     _, info = envs.reset(seed=0)
     means = envs.means.copy()
     np.testing.assert_array_equal(info["best_arm"], means.argmax(axis=1))

@@ -75,9 +75,9 @@ def test_the_reward_is_the_judges_utility_alone_and_in_a_batch() -> None:
     again = envs.step(np.zeros((4, 32), dtype=np.float32))
     assert not again.valid.any()
     assert {text_of(row) for row in again.observation} <= set(TWO["prompts"])
-    one = gym.make("laurel.envs.builtin:" + TEXTS, **TWO)
-    prompt = text_of(one.reset(seed=0)[0])
-    reward = one.step(packed_text(" a joy.", 32).astype(np.float32))[1]
+    single = gym.make("laurel.envs.builtin:" + TEXTS, **TWO)
+    prompt = text_of(single.reset(seed=0)[0])
+    reward = single.step(packed_text(" a joy.", 32).astype(np.float32))[1]
     assert reward == pytest.approx(float(judge.utility([prompt + " a joy."])[0]), abs=1e-6)
 
 

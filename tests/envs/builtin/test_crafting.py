@@ -190,9 +190,9 @@ def test_one_world_is_a_batch_of_one_and_episodes_differ() -> None:
     first, _ = single.reset(seed=3)
     assert (first == batch.reset(seed=3)[0][0]).all()
     for action in np.random.default_rng(0).integers(17, size=300):
-        one, many = single.step(action), batch.step(np.array([action]))
-        assert (one[0] == many[0][0]).all()
-        assert one[1] == many[1][0]
+        step, many = single.step(action), batch.step(np.array([action]))
+        assert (step[0] == many[0][0]).all()
+        assert step[1] == many[1][0]
     assert (single.reset()[0] != first).any()
 
 

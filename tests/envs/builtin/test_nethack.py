@@ -88,9 +88,9 @@ def test_one_game_is_a_batch_of_one() -> None:
     batch = gym.make_vec(ID, num_envs=1, vectorization_mode="vector_entry_point")
     assert (single.reset(seed=3)[0] == batch.reset(seed=3)[0][0]).all()
     for action in np.random.default_rng(0).integers(23, size=50):
-        one, many = single.step(action), batch.step(np.array([action]))
-        assert (one[0] == many[0][0]).all()
-        assert one[1] == many[1][0]
+        step, many = single.step(action), batch.step(np.array([action]))
+        assert (step[0] == many[0][0]).all()
+        assert step[1] == many[1][0]
     assert "@" in str(single.render())
     single.close()
     batch.close()
@@ -216,16 +216,16 @@ def test_a_continual_task_is_rewarded_once() -> None:
 
 def test_dismissed_messages_are_the_last_that_fit_and_repeats_are_counted() -> None:
     games = Games(1)
-    one = games.games[0]
-    one.begin(np.random.default_rng(0))
+    single_game = games.games[0]
+    single_game.begin(np.random.default_rng(0))
     hits = [b"The newt bites!"] * 3
-    one._keep([b"x" * 200, b"y" * 200, b"", *hits])
+    single_game._keep([b"x" * 200, b"y" * 200, b"", *hits])
     adapter = adapter_for(EnvParams(id=ID))
     row = games.observe()[0]
     assert said_in(row)[:-1] == ["y" * 200, *["The newt bites!"] * 3]
     caption = adapter._caption(row[81:])  # type: ignore[attr-defined]
     assert caption.startswith("y" * 200 + " The newt bites! (x3)")
-    one.begin(np.random.default_rng(0))
+    single_game.begin(np.random.default_rng(0))
     assert said_in(games.observe()[0])[:-1] == [""]
     games.close()
 
@@ -363,11 +363,13 @@ def test_the_nearest_stairs_are_those_of_nles_map() -> None:
     rng, said = np.random.default_rng(0), []
     for _ in range(750):
         _, _, ended, _, info = env.step(rng.integers(1, 17, 2))
-        for one, away, over in zip(games.games, info["stairs"].tolist(), ended.tolist(), strict=True):
-            x, y = one._status[:2].tolist()
+        for single_game, away, over in zip(games.games, info["stairs"].tolist(), ended.tolist(), strict=True):
+            x, y = single_game._status[:2].tolist()
             down = [
                 max(abs(column - x), abs(row - y))
-                for row, column in zip(*np.nonzero(kinds_of_glyphs()[one._glyphs] == DRAWN.index(">")), strict=True)
+                for row, column in zip(
+                    *np.nonzero(kinds_of_glyphs()[single_game._glyphs] == DRAWN.index(">")), strict=True
+                )
             ]
             assert away == (0 if over else min(down, default=-1))
             said.append(away)

@@ -28,9 +28,9 @@ def test_a_level_is_played_until_its_staircase(tmp_path: Path) -> None:
     file.write_text(CELL % 4)
     games = Games(2, task="staircase", level_file=str(file))
     for seed in range(2):
-        one = games.games[seed]
-        one.begin(np.random.default_rng(seed))
-        assert [one.step(EAST) for _ in range(3)] == [(0.0, False), (0.0, False), (1.0, True)]
+        game = games.games[seed]
+        game.begin(np.random.default_rng(seed))
+        assert [game.step(EAST) for _ in range(3)] == [(0.0, False), (0.0, False), (1.0, True)]
     games.close()
 
 
@@ -58,7 +58,7 @@ def test_the_rivers_of_minihack_have_boulders_and_no_pet(level: str) -> None:
         "laurel/NetHack-v0", num_envs=4, vectorization_mode="vector_entry_point", level_file=level, crop=21
     )
     rows = env.reset(seed=0)[0]
-    drawn = {str(one) for one in symbols()[rows[:, : 21**2]].reshape(-1)}
+    drawn = {str(symbol) for symbol in symbols()[rows[:, : 21**2]].reshape(-1)}
     assert drawn >= {"`", "}", "@"}
     assert "f" not in drawn
     said = set()

@@ -37,7 +37,7 @@ def test_games_are_the_same_ones_in_one_process_or_many() -> None:
         found = [env.reset(seed=3)[0].tobytes()]
         for action in np.random.default_rng(0).integers(23, size=(40, 5)):
             rows, rewards, ended, cut, info = env.step(action)
-            found += [one.tobytes() for one in (rows, rewards, ended, cut, info["stairs"], info["target"])]
+            found += [array.tobytes() for array in (rows, rewards, ended, cut, info["stairs"], info["target"])]
         env.close()
         return found
 
@@ -49,7 +49,7 @@ def test_games_are_the_same_ones_in_one_process_or_many() -> None:
 def test_a_process_that_is_killed_is_reported_and_the_others_end() -> None:
     games = Games(3, processes=3)
     games.begin([True] * 3, np.random.default_rng(0))
-    first, second = (one._process for one in games._games._processes)
+    first, second = (game._process for game in games._games._processes)
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     with pytest.raises(

@@ -30,17 +30,17 @@ def test_one_is_cartpole_without_its_velocities() -> None:
 
 
 def five(env: EnvParams) -> VectorEnv:
-    one = make_reference(env)
-    return make_vector(env, EnvAdapter(env.id, one.observation_space, one.action_space), 5, 7)
+    reference = make_reference(env)
+    return make_vector(env, EnvAdapter(env.id, reference.observation_space, reference.action_space), 5, 7)
 
 
 def test_many_are_cartpoles_without_their_velocities() -> None:
     """Stepped by their own vector form, which resets as CartPole's does."""
     env, whole = EnvParams(id=POSITION_ONLY), EnvParams(id="CartPole-v1")
     adapters = [
-        EnvAdapter(of.id, one.observation_space, one.action_space)
+        EnvAdapter(of.id, reference.observation_space, reference.action_space)
         for of in (env, whole)
-        for one in [make_reference(of)]
+        for reference in [make_reference(of)]
     ]
     half_envs, whole_envs = make_vector(env, adapters[0], 5, 7), make_vector(whole, adapters[1], 5, 7)
     assert type(half_envs._envs.unwrapped).__name__ == "PositionOnlyCartPoleVector"
@@ -50,7 +50,7 @@ def test_many_are_cartpoles_without_their_velocities() -> None:
         action = rng.integers(2, size=5)
         step, expected = half_envs.step(action), whole_envs.step(action)
         assert np.array_equal(step.observation, expected.observation[:, [0, 2]])
-        for one, other in zip(step[1:], expected[1:], strict=True):
-            assert np.array_equal(one, other)
+        for found, wanted in zip(step[1:], expected[1:], strict=True):
+            assert np.array_equal(found, wanted)
         ended += int(step.terminated.sum())
     assert ended > 5

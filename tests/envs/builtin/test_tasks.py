@@ -110,7 +110,7 @@ def test_copies_of_the_environment_play_all_tasks_equally_often(seed: int) -> No
 
 
 def test_a_step_is_described_as_in_its_own_environment() -> None:
-    adapter, own = adapter_for(tasks_env()), [adapter_for(EnvParams(id=task)) for task in (EMPTY, LAVA, DOOR)]
+    adapter, adapters = adapter_for(tasks_env()), [adapter_for(EnvParams(id=task)) for task in (EMPTY, LAVA, DOOR)]
     envs = make_vector(tasks_env(), adapter, 16, 0)
     rng, before = np.random.default_rng(0), envs.reset().copy()
     np.testing.assert_array_equal(adapter.features(before)[:, -3:].argmax(axis=1), before[:, -1])
@@ -123,7 +123,7 @@ def test_a_step_is_described_as_in_its_own_environment() -> None:
         texts = [adapter.describe(event) for event in adapter.encode(rows).tolist()]
         for i in np.flatnonzero(step.valid).tolist():
             task = int(before[i, -1])
-            assert texts[i] == own[task].describe(int(own[task].encode(bare[i : i + 1])[0]))
+            assert texts[i] == adapters[task].describe(int(adapters[task].encode(bare[i : i + 1])[0]))
             met.add((task, texts[i]))
         before = step.observation.copy()
     envs.close()

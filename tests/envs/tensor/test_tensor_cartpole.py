@@ -92,5 +92,5 @@ def test_different_tasks_have_no_tensor_version() -> None:
     class OwnAdapter(type(adapter)):  # type: ignore[misc]
         ids = ()
 
-    own = OwnAdapter("CartPole-v1", adapter.packed.space, adapter.action_space)
-    assert not has_tensors(ENV, own)
+    own_adapter = OwnAdapter("CartPole-v1", adapter.packed.space, adapter.action_space)
+    assert not has_tensors(ENV, own_adapter)
