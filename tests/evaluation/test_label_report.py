@@ -63,6 +63,7 @@ def test_kappa_of_members_is_shown_with_its_interval() -> None:
         ("agreement of its members (kappa)", "0.34 [0.24 to 0.44]")
     ]
     assert kappa({"kappa": 1.0}) == [("agreement of its members (kappa)", "1.00")]
+    assert kappa({"kappa": -0.001}) == [("agreement of its members (kappa)", "0.00")]  # not -0.00
     assert kappa({"pairs": 3}) == []
 
 

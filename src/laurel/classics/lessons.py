@@ -129,7 +129,7 @@ def show_tabular(output: Path, *, n_runs: int, seed: int) -> str:
                 (name, estimated(of_agent[:, -LAST:].mean(axis=1), ".2f"))
                 for name, of_agent in zip(agents, returns, strict=True)
             ]
-            rows.append(("best policy, exactly", f"{best:.2f}"))
+            rows.append(("best policy, exactly", f"{best:z.2f}"))
             tables.append(markdown((world.title, f"return, last {LAST} episodes"), rows))
         save(figure, output / "tabular.png")
     return "\n\n".join(tables)

@@ -19,7 +19,7 @@ def number(value: float | None) -> str:
     if value is None:
         return NONE
     decimals = 2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0
-    return f"{round(value, decimals) + 0.0:,.{decimals}f}"
+    return f"{value:z,.{decimals}f}"
 
 
 def in_scale(value: float | None, score: Mapping[str, Any]) -> str:
@@ -33,7 +33,7 @@ def in_scale(value: float | None, score: Mapping[str, Any]) -> str:
     if value is None or not 0 < max(ends, default=0.0) < 0.01:
         return number(value)
     decimals = 1 - math.floor(math.log10(max(ends)))
-    return f"{round(value, decimals) + 0.0:.{decimals}f}"
+    return f"{value:z.{decimals}f}"
 
 
 def counted(n: int, noun: str) -> str:

@@ -109,8 +109,8 @@ def kappa(annotation: Mapping[str, Any]) -> list[tuple[str, str]]:
     value, low, high = (annotation.get(key) for key in KAPPA)
     if value is None:
         return []
-    interval = "" if low is None or high is None else f" [{low:.2f} to {high:.2f}]"
-    return [("agreement of its members (kappa)", f"{value:.2f}{interval}")]
+    interval = "" if low is None or high is None else f" [{low:z.2f} to {high:z.2f}]"
+    return [("agreement of its members (kappa)", f"{value:z.2f}{interval}")]
 
 
 def examples(sample: Sequence[Mapping[str, Any]]) -> list[Example]:

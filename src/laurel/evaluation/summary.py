@@ -244,8 +244,8 @@ def text_columns(metrics: Mapping[str, Any]) -> Table | None:
         rows.append(
             [
                 *(name, share(wins) if wins else NONE, str(shared[name])),
-                "{:+.0f} [{:+.0f}, {:+.0f}]".format(elo["value"], *elo["ci95"]) if elo else NONE,
-                *(f"{round(entry['kl'], 1) + 0.0:.1f}", words),  # not -0.0
+                "{:+z.0f} [{:+z.0f}, {:+z.0f}]".format(elo["value"], *elo["ci95"]) if elo else NONE,
+                *(f"{entry['kl']:z.1f}", words),
             ]
         )
     return heads, rows

@@ -127,6 +127,6 @@ def _text(kappa: Mapping[str, Any]) -> str:
     interval = (
         " (no interval: labels vary too little)"
         if edges is None
-        else f" (95% interval {edges[0]:.2f} to {edges[1]:.2f})"
+        else f" (95% interval {edges[0]:z.2f} to {edges[1]:z.2f})"
     )
-    return f"{kappa['value']:.2f}{interval} on {kappa['of']:,} pairs"
+    return f"{kappa['value']:z.2f}{interval} on {kappa['of']:,} pairs"

@@ -181,7 +181,7 @@ def _cell(row: Row, key: str) -> str:
     match key:
         case "accuracy" | "difference":
             low, high = row[f"{key}_ci95"]
-            return f"{value:.1%} ({low:.1%} to {high:.1%})"
+            return f"{value:z.1%} ({low:z.1%} to {high:z.1%})"
         case "as_good_as_best":
             return "yes" if value else "no"
         case "parse_rate" | "first_named" | "swap_consistency" | "ties" | "unlabelled":

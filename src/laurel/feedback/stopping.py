@@ -58,7 +58,7 @@ class StoppingRule:
         if len(accuracies) <= self.params.patience or decided < ENOUGH_HELD_OUT:
             return False
         gain = max(accuracies[1:]) - accuracies[0]
-        self.state += f", {gain:+.3f} at best in {self.params.patience} rounds"
+        self.state += f", {gain:+z.3f} at best in {self.params.patience} rounds"
         return gain <= self.params.tolerance
 
     def _rank_converged(self) -> bool:
@@ -66,7 +66,7 @@ class StoppingRule:
             return False
         tau = float(kendalltau(self._utilities[-2], self._utilities[-1]).statistic)
         self._quiet = self._quiet + 1 if tau >= 1 - self.params.tolerance else 0  # also where tau is NaN: all equal
-        self.state = f"rank correlation {tau:.3f} with the round before"
+        self.state = f"rank correlation {tau:z.3f} with the round before"
         return self._quiet >= self.params.patience
 
 
