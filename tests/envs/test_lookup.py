@@ -123,11 +123,12 @@ def test_the_default_encoding_asks_once_for_each_distinct_transition(corridor, m
     assert len(adapter._seen) == 1
 
 
-def test_a_users_adapter_goes_before_the_one_of_the_package(tmp_path, monkeypatch):
+@pytest.mark.parametrize("ids", ["FrozenLake-v1", "FrozenLake-v*"])
+def test_a_users_adapter_goes_before_the_one_of_the_package(ids, tmp_path, monkeypatch):
     (tmp_path / "lake_words.py").write_text(
         "from laurel.envs.base import EnvAdapter\n"
         "class MyLake(EnvAdapter):\n"
-        "    ids = ('FrozenLake-v1',)\n"
+        f"    ids = ('{ids}',)\n"
         "    description = goal = 'Mine.'\n"
         "    def caption(self, transition):\n"
         "        return 'Ice.'\n"
@@ -135,6 +136,8 @@ def test_a_users_adapter_goes_before_the_one_of_the_package(tmp_path, monkeypatc
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     ours = adapter_for(EnvParams(id="FrozenLake-v1"))
+    every = laurel.envs._subclasses  # in a command, the user's file is imported before the package's adapters
+    monkeypatch.setattr(laurel.envs, "_subclasses", lambda kind: every(kind)[::-1])
     mine = adapter_for(EnvParams(id="lake_words:FrozenLake-v1"))
     assert type(mine).__name__ == "MyLake"
     assert type(ours).__name__ == "FrozenLakeAdapter"

@@ -18,7 +18,7 @@ from laurel.envs.base import EnvAdapter, Example, Feature, Transition, Transitio
 from laurel.envs.builtin.model import table_of
 from laurel.envs.guard import NOT_OURS, failure, guarded, in_a_line
 from laurel.errors import EnvError, LaurelError, MissingEnvError, closest
-from laurel.plugins import installed
+from laurel.plugins import installed, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -314,7 +314,9 @@ def modules_of(env: EnvParams) -> list[str]:
 
 
 def _adapter_class(env_id: str) -> type[EnvAdapter]:
-    """Find the adapter with the longest matching pattern; ties go to the one defined last."""
+    """Find the adapter with the longest matching pattern; ties go to the user's or another package's, then to the one
+    defined last.
+    """
     _load_adapters()
     adapters = _subclasses(EnvAdapter)
     for adapter in adapters:
@@ -325,12 +327,12 @@ def _adapter_class(env_id: str) -> type[EnvAdapter]:
                 f'ids = ("{ids}",).'
             )
     fitting = [
-        (len(pattern.replace("*", "")), order, adapter)
+        (len(pattern.replace("*", "")), not is_ours(adapter), order, adapter)
         for order, adapter in enumerate(adapters)
         for pattern in adapter.ids
         if fnmatch(env_id, pattern)
     ]
-    return max(fitting, key=lambda found: found[:2])[2]
+    return max(fitting, key=lambda found: found[:3])[3]
 
 
 @functools.cache
