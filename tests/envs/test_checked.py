@@ -1,7 +1,8 @@
-"""Adapters of the user whose optional methods fail, or return something else than they must."""
+"""Adapters of the user: methods that fail or return something else than they must, and those made in a function."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import laurel.envs
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import EnvError
 
@@ -91,3 +93,16 @@ def test_events_are_whole_numbers() -> None:
     ):
         with pytest.raises(EnvError, match=said):
             list(made("events", events).events())
+
+
+def test_an_adapter_that_a_function_defines_is_kept() -> None:
+    def define(*ids: str) -> None:
+        type("Made", (EnvAdapter,), {"ids": ids, "description": "x", "goal": "y", "caption": lambda self, step: "z"})
+
+    define("FrozenLake-v1")
+    gc.collect()
+    found = laurel.envs._adapter_class("FrozenLake-v1")
+    try:
+        assert found.__name__ == "Made"
+    finally:
+        found.ids = ()

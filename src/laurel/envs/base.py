@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PROGRESSION = "progression"
 """Name of BALROG's progression metric (Paglieri et al. 2024, arXiv 2411.13543), from 0 to 1."""
+_defined: list[type] = []
+"""All adapters: Python itself would forget one that a function defined, as a class knows its subclasses only weakly."""
 MOST_REMEMBERED = 200_000
 """Size of the caption cache, in distinct transitions, of an adapter that defines only `caption`."""
 
@@ -177,6 +179,7 @@ class EnvAdapter:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         check_methods(cls)
+        _defined.append(cls)
 
     @classmethod
     def described_by(cls, kwargs: Mapping[str, Any]) -> str:
@@ -295,15 +298,9 @@ class EnvAdapter:
 
         This default calls `caption` once for each distinct transition.
         """
-        columns = (
-            transitions.observation,
-            transitions.action,
-            transitions.reward,
-            transitions.next_observation,
-            transitions.terminated,
-            transitions.truncated,
-            *transitions.info.values(),
-        )
+        rows = transitions
+        before_and_after = rows.observation, rows.action, rows.reward, rows.next_observation
+        columns = (*before_and_after, rows.terminated, rows.truncated, *rows.info.values())
         events = np.empty(len(transitions), dtype=np.int64)
         for i in range(len(transitions)):
             key = b"".join([column[i].tobytes() for column in columns])
