@@ -165,9 +165,25 @@ class Broken(Dark):
         raise ValueError("no pictures today")
 
 
+class Grey(Broken):
+    def render(self) -> Any:
+        return np.zeros((40, 40, 1), np.uint8)
+
+
+class Fractions(Broken):
+    def render(self) -> Any:
+        return np.full((40, 40, 3), 0.7, np.float32)
+
+
+@pytest.mark.filterwarnings("ignore:.*RGB-array")
 @pytest.mark.parametrize(
     ("kind", "says"),
-    [(Dark, "tests/Dark-v0 has no render_mode rgb_array"), (Broken, "the render of tests/Broken-v0 raised ValueError")],
+    [
+        (Dark, "tests/Dark-v0 has no render_mode rgb_array"),
+        (Broken, "the render of tests/Broken-v0 raised ValueError"),
+        (Grey, r"tests/Grey-v0 renders an array of shape \(40, 40, 1\) and type uint8, but a picture has the shape"),
+        (Fractions, r"tests/Fractions-v0 renders an array of shape \(40, 40, 3\) and type float32, but a picture"),
+    ],
 )
 def test_an_environment_of_a_user_that_cannot_be_rendered_says_so(kind: type[Dark], says: str) -> None:
     env_id = f"tests/{kind.__name__}-v0"

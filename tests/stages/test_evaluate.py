@@ -15,7 +15,9 @@ import pytest
 from laurel import __version__
 from laurel.data.directory import Output
 from laurel.errors import DataError
+from laurel.evaluation.animation import record
 from laurel.evaluation.episode import Moment
+from laurel.evaluation.rendering import NotRenderedError
 from laurel.params import TrackingParams
 from laurel.params.resolved_arms import Arm
 from laurel.params.training import AgentParams
@@ -39,6 +41,13 @@ def project(finished: Project, tmp_path: Path) -> Project:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the figures out."""
     monkeypatch.setattr("laurel.evaluation.plots.draw", lambda *_, **__: {})
+
+
+@contextmanager
+def here(job: Job, preload: Sequence[str]) -> Iterator[Callable[[], None]]:
+    """Run a job in this process, where it can be patched."""
+    job.work(*job.args, lambda done: None)
+    yield lambda: None
 
 
 # -- the form of metrics.json, as README and DVC read it -------------------------------------------
@@ -281,11 +290,6 @@ def test_a_new_caption_in_an_episode_is_scored(project: Project, monkeypatch: py
         shown.extend((before, after))
         path.touch()
 
-    @contextmanager
-    def here(job: Job, preload: Sequence[str]) -> Iterator[Callable[[], None]]:
-        job.work(*job.args, lambda done: None)
-        yield lambda: None
-
     monkeypatch.setattr("laurel.stages.films.side_by_side", keep)
     monkeypatch.setattr("laurel.stages.films.running_beside", here)
     project.change({"arms": ["preference"], "agent.seeds": [0], "evaluate.animation_steps": 20})
@@ -295,6 +299,26 @@ def test_a_new_caption_in_an_episode_is_scored(project: Project, monkeypatch: py
         said = {moment.caption: moment.learned for moment in episode}
         assert said["You turn."] == pytest.approx(float(whole.rewards[turn]), abs=1e-4)
         assert said["You turn."] != 0
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_an_arm_that_cannot_be_filmed_costs_no_report(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    filmed = iter(["before", "after", "extrinsic"])
+
+    def until_a_state_without_picture(*args: Any) -> list[Moment]:
+        if next(filmed, None) is None:
+            raise NotRenderedError("the render of Room-v0 raised ValueError.")
+        return record(*args)
+
+    monkeypatch.setattr("laurel.stages.films.record", until_a_state_without_picture)
+    monkeypatch.setattr("laurel.stages.films.running_beside", here)
+    project.change({"arms": ["extrinsic", "preference"], "agent.seeds": [0], "evaluate.animation_steps": 2})
+    project.run("evaluate")
+    reports = project.path / "reports"
+    assert [film.name for film in (reports / "arms").iterdir()] == ["extrinsic.webp"]
+    lack = "Some arms have no film: the render of Room-v0 raised ValueError."
+    assert lack in read_json(reports / "manifest.json")["notes"]
+    assert lack in (reports / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -89,8 +89,14 @@ def view(reference: gym.Env[Any, Any]) -> Picture | str:
     if reference.render_mode == "ansi":
         if isinstance(rendered, str):
             return rendered
-    elif isinstance(rendered, np.ndarray) and rendered.ndim == 3:
-        return rendered.astype(np.uint8)
+    elif isinstance(rendered, np.ndarray):
+        whole = rendered.dtype.kind in "iu" and rendered.size > 0
+        if whole and rendered.ndim == 3 and rendered.shape[2] in (3, 4):
+            return rendered[..., :3].astype(np.uint8)
+        raise NotRenderedError(
+            f"{env_id} renders an array of shape {rendered.shape} and type {rendered.dtype}, but a picture has the "
+            "shape (height, width, 3) and the type uint8."
+        )
     raise NotRenderedError(f"{env_id} renders no {reference.render_mode}.")
 
 

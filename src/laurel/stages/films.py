@@ -49,7 +49,7 @@ class Films:
     """Its arm."""
     portraits: list[Portrait] = field(default_factory=list)
     missing: str = ""
-    """Why there are no films; empty if there are some, or none were requested."""
+    """Why there are no films, or none of some arms; empty if there are all, or none were requested."""
     usage: Mapping[str, Usage] = field(default_factory=dict)
     """What the filmed agents and their reward asked of language models, by asker."""
 
@@ -84,10 +84,10 @@ def filming(
             finish()
             record, usage = read_json(written), note.read()
             written.unlink()
-            if "missing" in record:
+            if "portraits" not in record:
                 return Films(missing=record["missing"], usage=usage)
             portraits = [Portrait(**{**fields, "file": folder / fields["file"]}) for fields in record["portraits"]]
-            return Films(folder / ANIMATION, record["animation_of"], portraits, usage=usage)
+            return Films(folder / ANIMATION, record["animation_of"], portraits, record["missing"], usage)
 
         yield films
 
@@ -110,7 +110,7 @@ def _film(
     except NotRenderedError as error:
         record["missing"] = str(error)
     else:
-        record["portraits"] = _portraits(evaluation, infos, agents, results, folder, accounts)
+        record["portraits"], record["missing"] = _portraits(evaluation, infos, agents, results, folder, accounts)
     finally:  # also where it is stopped
         note.write(accounts)
     write_json(folder / FILMS, record)
@@ -156,21 +156,21 @@ def _portraits(
     results: pd.DataFrame,
     folder: Path,
     accounts: list[Mapping[str, Any]],
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], str]:
     """Film an episode of every arm, of the seed with the median mean return; the start is the same for all.
 
     Args:
         accounts: as `_before_and_after`.
 
     Returns:
-        Arguments of `Portrait`, the file relative to the folder.
+        Arguments of `Portrait`, the file relative to the folder; and why an arm has none, empty if all have one.
     """
     evaluate, env, adapter = evaluation.evaluate, evaluation.context.env, evaluation.context.adapter
     episode = derive_seed(evaluation.run_seed, "animation")
     places = {(arm.name, seed): (arm, place) for arm, seed, place in agents}
     medians = _median_seeds(results)
     (folder / PORTRAITS).mkdir(exist_ok=True)  # left over from a killed run
-    portraits = []
+    portraits, missing = [], ""
     for arm in (info.name for info in ordered(infos) if info.name in medians):
         seed = medians[arm]
         actor = load_actor(
@@ -183,6 +183,9 @@ def _portraits(
         steps = evaluate.animation_steps
         try:
             played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
+        except NotRenderedError as error:  # of a state that the agents filmed before did not reach
+            missing = str(error)
+            continue
         finally:
             accounts.append(actor.account)
         file = f"{PORTRAITS}/{arm}.webp"
@@ -190,7 +193,7 @@ def _portraits(
         last = played[-1]
         ended = f"{last.outcome} after {counted(last.step, 'step')}" if last.over else last.outcome
         portraits.append({"arm": arm, "seed": seed, "file": file, "outcome": f"{ended}, return {last.total:z.2f}"})
-    return portraits
+    return portraits, missing
 
 
 def small_world_figures(

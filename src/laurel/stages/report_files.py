@@ -128,7 +128,8 @@ def rendered(findings: Findings, figures: Mapping[str, str], films: Films, out: 
     """Return the report with the figures, each as SVG, and the films."""
     sections, metrics, table, vocabulary = findings.sections, findings.metrics, findings.table, None
     if films.missing:
-        out.notes.append(f"There is no animation: {films.missing}")
+        lack = "Some arms have no film" if films.animation else "There is no animation"
+        out.notes.append(f"{lack}: {films.missing}")
     if table:
         columns = {"text": table.texts, "reward": table.rewards, "spread": table.spreads, "count": table.counts}
         vocabulary = pd.DataFrame({"id": range(len(table.texts)), **columns})
