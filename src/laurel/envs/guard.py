@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
     """Wrap an environment so that exceptions from `reset` and `step` become an `EnvError` that names it.
 
-    Observations outside the structure of the observation space or with NaN or infinity, and rewards that are not
-    numbers, raise it too.
+    Observations outside the structure of the observation space, with NaN or infinity, or with whole numbers that its
+    type cannot hold, and rewards that are not numbers, raise it too.
     """
     import gymnasium as gym
 
-    from laurel.envs.spaces import leaves_of
+    from laurel.envs.spaces import common_dtype, leaves_of
 
     try:
-        leaves = [(leaf, _range_of(leaf.space)) for leaf in leaves_of(env.observation_space)]
+        parts = leaves_of(env.observation_space)
+        stored = common_dtype(parts)
+        leaves = [(leaf, _range_of(leaf.space), _held(leaf.space.dtype, stored)) for leaf in parts]
     except EnvError:  # an adapter that packs such observations itself knows what they should be
         leaves = []
 
@@ -105,11 +107,21 @@ def _range_of(space: gym.Space[Any]) -> tuple[Any, Any] | None:
     return None
 
 
-def _check_observation(observation: Any, leaves: Sequence[tuple[Leaf, tuple[Any, Any] | None]]) -> None:
-    """Raise if an observation has the wrong structure, shape or type, is outside a discrete space, or contains NaN or
-    infinity.
+def _held(declared: Any, stored: np.dtype[Any]) -> np.iinfo[Any] | None:
+    """Return the range of whole numbers that both types hold, None if not of whole numbers; others would wrap around,
+    such as -1 to 255.
     """
-    for leaf, limits in leaves:
+    ranges = [np.iinfo(dtype) for dtype in (declared, stored) if dtype is not None and dtype.kind in "iu"]
+    return min(ranges, key=lambda one: one.bits) if declared is not None and declared.kind in "iu" else None
+
+
+def _check_observation(
+    observation: Any, leaves: Sequence[tuple[Leaf, tuple[Any, Any] | None, np.iinfo[Any] | None]]
+) -> None:
+    """Raise if an observation has the wrong structure, shape or type, is outside a discrete space, contains NaN or
+    infinity, or has whole numbers that cannot be stored.
+    """
+    for leaf, limits, held in leaves:
         part = f'"{leaf.name}" of the observation' if leaf.name else "the observation"
         try:
             values = np.asarray(leaf.get(observation))
@@ -122,6 +134,13 @@ def _check_observation(observation: Any, leaves: Sequence[tuple[Leaf, tuple[Any,
             raise _MisfitError(f"{part} holds {values.dtype}, but numbers are declared")
         if limits is not None and ((values < limits[0]) | (values >= limits[1])).any():
             raise _MisfitError(f"{part} is {values.tolist()}, which is outside {leaf.space}")
+        if limits is None and held is not None and values.dtype != held.dtype and values.size and kind != "b":
+            low, high = values.min(), values.max()
+            if low < held.min or high > held.max:
+                raise _MisfitError(
+                    f"{part} has numbers from {low} to {high}, but its declared type and bounds are those of "
+                    f"{held.dtype}, from {held.min} to {held.max}"
+                )
         if kind != "f":
             continue
         if not np.isfinite(values).all():

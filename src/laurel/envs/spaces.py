@@ -49,7 +49,7 @@ class PackedSpace:
                 f"Observation space {space} has no numbers that a policy could observe. Write an environment adapter "
                 "that packs its observations as numbers (CONTRIBUTING.md), or wrap the environment so that it has some."
             )
-        self.dtype = _common_dtype(self.leaves)
+        self.dtype = common_dtype(self.leaves)
         self._to_features = [_features_of(leaf.space) for leaf in self.leaves]
 
     def pack(self, observation: Any) -> Array:
@@ -140,7 +140,7 @@ def _item(get: Callable[[Any], Any], key: Any) -> Callable[[Any], Any]:
     return lambda observation: get(observation)[key]
 
 
-def _common_dtype(leaves: list[Leaf]) -> np.dtype[Any]:
+def common_dtype(leaves: list[Leaf]) -> np.dtype[Any]:
     """Return a common dtype for all parts; 32 bits if that represents all integers exactly."""
     dtype: np.dtype[Any] = np.result_type(*[leaf.space.dtype for leaf in leaves if leaf.space.dtype is not None])
     if dtype == np.float64:
