@@ -19,7 +19,7 @@ from laurel.data.preferences import read_pairs, read_preferences, set_of
 from laurel.data.trajectories import read_trajectories
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
-from laurel.errors import DataError, ParamsError
+from laurel.errors import DataError
 from laurel.feedback.annotator import Judgement
 from laurel.params import Params, parse_params
 from laurel.params.rewards import PreferenceParams
@@ -70,7 +70,6 @@ class Places:
         assert isinstance(settings, PreferenceParams)
         return train_reward_model(
             self.params.seed,
-            self.params.caption.segment_length,
             settings,
             self.adapter,
             self.trajectories,
@@ -262,11 +261,6 @@ def test_segments_of_captions(segments: Places) -> None:
     worth = np.array([model.rewards[row[row >= 0]].mean() for row in table.members])
     difference = worth[comparisons.first] - worth[comparisons.second]
     assert spearmanr(difference, comparisons.p_first).statistic > 0.7, "the model reproduces what it was told"
-
-
-def test_segments_of_observations_are_refused(segments: Places) -> None:
-    with pytest.raises(ParamsError, match=r'input "observation" .* set caption\.segment_length to 1'):
-        segments.train(input="observation")
 
 
 # -- what there is to learn from --------------------------------------------------------------------------------

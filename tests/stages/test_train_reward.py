@@ -14,6 +14,7 @@ from laurel.rewards.method import QUALITY
 from laurel.rewards.model import RewardModel
 from laurel.rewards.stored import StoredRewards
 from laurel.stages import train_reward
+from laurel.stages.preflight import check_run
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -99,8 +100,13 @@ def test_observations_instead_of_captions(project: Project) -> None:
     assert model.embeddings.shape[1] == 0
     project.change({"caption.segment_length": 2})
     project.run("caption", "annotate")
-    with pytest.raises(ParamsError, match=r"set caption\.segment_length to 1"):
+    said = (
+        r'^rewards\.preference: .* "observation" .* caption\.segment_length is 2\. Set it to 1, or input to caption\.$'
+    )
+    with pytest.raises(ParamsError, match=said):
         project.run("train-reward")
+    with pytest.raises(ParamsError, match=said):  # before anything is collected
+        check_run(project.params, "collect")
 
 
 def test_preferences_of_other_captions(project: Project) -> None:

@@ -17,7 +17,7 @@ from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.trajectories import read_trajectories
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
-from laurel.errors import DataError, ParamsError
+from laurel.errors import DataError
 from laurel.params.rewards import PreferenceParams
 from laurel.progress import progress
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit, fit_to_labels
@@ -53,7 +53,6 @@ def usable_comparisons(captions: Path, preferences: Path) -> tuple[Segments, Com
 
 def train_reward_model(
     run_seed: int,
-    segment_length: int,
     settings: PreferenceParams,
     adapter: EnvAdapter,
     trajectories: Path,
@@ -66,7 +65,6 @@ def train_reward_model(
     are `trained_epochs`.
 
     Raises:
-        ParamsError: input and caption.segment_length do not fit each other.
         DataError: an input is missing or damaged, or leaves nothing to train on.
     """
     from laurel.llm.encoder import load_encoder
@@ -81,8 +79,6 @@ def train_reward_model(
         items = _Items(embeddings, np.arange(len(vocabulary), dtype=np.int64))
         compared = comparisons
     else:
-        if segment_length != 1:
-            raise ParamsError('A reward with input "observation" judges single steps: set caption.segment_length to 1.')
         embeddings = np.zeros((len(vocabulary), 0), dtype=np.float32)
         items = _observed_items(run_seed, settings, adapter, trajectories, captions, len(vocabulary))
         compared = _on_observations(comparisons, items, generator(seed, "draws"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
+from laurel.errors import ParamsError
 from laurel.feedback.annotator_kind import is_directory
 from laurel.params.rewards import PreferenceParams, RewardParams
 from laurel.rewards.base import Reward
@@ -30,13 +31,21 @@ class Preference(Method[PreferenceParams]):
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         return self.settings.judge
 
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
+        length = context.caption.segment_length
+        if self.settings.input == "observation" and length > 1:
+            raise ParamsError(
+                f'{context.key(self.settings)}: a reward with input "observation" learns from single steps, but '
+                f"caption.segment_length is {length}. Set it to 1, or input to caption."
+            )
+        return None
+
     def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.rewards.training import train_reward_model
 
         assert inputs.trajectories is not None
-        settings, length = self.settings, context.caption.segment_length
         model, quality = train_reward_model(
-            seed, length, settings, adapter, inputs.trajectories, inputs.captions, inputs.preferences
+            seed, self.settings, adapter, inputs.trajectories, inputs.captions, inputs.preferences
         )
         model.save(place)
         write_json(place / QUALITY, quality)
