@@ -14,16 +14,16 @@ envs = gym.vector.SyncVectorEnv([make] * 8)
 trunk = torch.nn.Sequential(torch.nn.Linear(envs.single_observation_space.shape[0], 64), torch.nn.Tanh())
 network = torch.nn.Sequential(trunk, torch.nn.Linear(64, envs.single_action_space.n + 1))
 optimizer = torch.optim.Adam(network.parameters(), 1e-3)
-observation, _ = envs.reset(seed=0)
+(observation, _), over = envs.reset(seed=0), torch.zeros(8, dtype=torch.bool)
 for _ in range(UPDATES):
     out = network(torch.as_tensor(observation, dtype=torch.float32))
     policy, value = torch.distributions.Categorical(logits=out[:, :-1]), out[:, -1]
     action = policy.sample()
-    observation, paid, terminated, _, info = envs.step(action.numpy())
-    with torch.no_grad():
-        after = network(torch.as_tensor(observation, dtype=torch.float32))[:, -1] * ~torch.as_tensor(terminated)
+    observation, paid, terminated, truncated, info = envs.step(action.numpy())
+    after = network(torch.as_tensor(observation, dtype=torch.float32))[:, -1].detach() * ~torch.as_tensor(terminated)
     advantage = torch.as_tensor(paid, dtype=torch.float32) + 0.99 * after - value
-    loss = (advantage**2 - policy.log_prob(action) * advantage.detach() - 0.01 * policy.entropy()).mean()
+    loss = ((advantage**2 - policy.log_prob(action) * advantage.detach() - 0.01 * policy.entropy()) * ~over).mean()
+    over = torch.as_tensor(terminated | truncated)  # the next step only resets these
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
