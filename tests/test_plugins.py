@@ -13,6 +13,7 @@ from laurel.params.fields import Section
 from laurel.plugins import Plugins, blame
 
 COLOURS = Plugins[str]("colour", group="laurel.test_colours", package="colours_of_ours", called=False)
+CODED = Plugins[type]("colour", group="laurel.test_colours", package="colours_of_ours", texts=("code",))
 CALLED = Plugins[type]("colour", group="laurel.test_colours", package="colours_of_ours", needs=("code",))
 
 
@@ -101,13 +102,16 @@ def test_what_is_no_class_or_an_unfinished_one_is_named(tmp_path: Path) -> None:
     unfinished = "import abc\nclass Hue(abc.ABC):\n    @abc.abstractmethod\n    def mix(self): ...\n"
     (tmp_path / "their_hues.py").write_text(f"{unfinished}COLOUR = Hue\n")
     (tmp_path / "their_shades.py").write_text("class COLOUR: pass\n")
-    install(tmp_path, five="their_colours", hue="their_hues", shade="their_shades")
+    (tmp_path / "their_tints.py").write_text("class COLOUR: code = 5\n")
+    install(tmp_path, five="their_colours", hue="their_hues", shade="their_shades", tint="their_tints")
     with pytest.raises(ParamsError, match=r'"five" \(their_colours\) .* cannot be loaded: it is 5, but a class is req'):
         CALLED.load("five", "paint.colour")
     with pytest.raises(ParamsError, match=r'"hue" .* cannot be loaded: its class Hue does not define mix, code\.'):
         CALLED.load("hue", "paint.colour")
     with pytest.raises(ParamsError, match=r'"shade" .* cannot be loaded: its class COLOUR does not define code\.'):
         CALLED.load("shade", "paint.colour")
+    with pytest.raises(ParamsError, match=r'"tint" .* cannot be loaded: its code is 5, but a text is required\.'):
+        CODED.load("tint", "paint.colour")
 
 
 LISTING = Plugins[type](

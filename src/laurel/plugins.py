@@ -21,10 +21,11 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import MappingProxyType
@@ -48,6 +49,7 @@ class Plugins(Generic[T_co]):
         attribute: name of the plug-in in its module; None: the noun in capitals.
         called: whether a plug-in must be callable: a class or a function.
         needs: attributes that another package's plug-in must have.
+        texts: those of them that are texts.
         section: the attribute with the class of its section of params.yaml, and the base class of all such classes.
         lists: attribute -> the names that it may list.
     """
@@ -61,6 +63,7 @@ class Plugins(Generic[T_co]):
         attribute: str | None = None,
         called: bool = True,
         needs: tuple[str, ...] = (),
+        texts: tuple[str, ...] = (),
         section: tuple[str, type] | None = None,
         lists: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
@@ -69,7 +72,8 @@ class Plugins(Generic[T_co]):
         self.package = package
         self.attribute = attribute or noun.upper().replace(" ", "_")
         self.called = called
-        self.needs = (*needs, section[0]) if section else needs
+        self.needs = (*needs, *texts, section[0]) if section else (*needs, *texts)
+        self.texts = texts
         self.section = section
         self.lists = lists
 
@@ -147,6 +151,19 @@ class Plugins(Generic[T_co]):
         abstract = sorted(getattr(plugin, "__abstractmethods__", ()))
         if lacking := [*abstract, *(name for name in self.needs if not hasattr(plugin, name))]:
             raise ParamsError(f"{begin}: its class {plugin.__name__} does not define {', '.join(lacking)}.")
+        self._check_attributes(plugin, begin)
+        title = f'{self.noun} "{entry.name}" ({entry.value})'
+        _loaded[entry.module] = title
+        defined = str(getattr(plugin, "__module__", ""))  # the entry's module may only import the class
+        if defined.partition(".")[0] not in ("laurel", *sys.stdlib_module_names):
+            _loaded.setdefault(defined, title)
+        return plugin
+
+    def _check_attributes(self, plugin: Any, begin: str) -> None:
+        """Raise ParamsError, which starts with `begin`, for an attribute that is not of its type."""
+        for name in self.texts:
+            if not isinstance(text := getattr(plugin, name), str | property):
+                raise ParamsError(f"{begin}: its {name} is {in_short(text)}, but a text is required.")
         if self.section is not None:
             name, base = self.section
             declared = getattr(plugin, name)
@@ -166,12 +183,6 @@ class Plugins(Generic[T_co]):
                     f"{begin}: its {attribute} is {in_short(listed)}, but a tuple with any of {', '.join(names)} is "
                     "required."
                 )
-        title = f'{self.noun} "{entry.name}" ({entry.value})'
-        _loaded[entry.module] = title
-        defined = str(getattr(plugin, "__module__", ""))  # the entry's module may only import the class
-        if defined.partition(".")[0] not in ("laurel", *sys.stdlib_module_names):
-            _loaded.setdefault(defined, title)
-        return plugin
 
 
 def blame(error: BaseException) -> PluginError | None:
@@ -215,6 +226,41 @@ def returned_wrongly(noun: str, owner: object, method: str, found: str, needed: 
     return PluginError(
         f"The {noun} {kind.__module__}.{kind.__qualname__}: its {method} returned {found}, but {needed}. Fix it."
     )
+
+
+def check_returns(kind: type, noun: str, checks: Mapping[str, Callable[[Any], str | None]]) -> None:
+    """Check what the methods of a plug-in's class return, if it is another package's; faults are PluginErrors.
+
+    Args:
+        noun: what the plug-in is, such as "reward method".
+        checks: method -> a function of what it returned, which says what it must return if that is something else.
+    """
+    for name, check in ({} if is_ours(kind) else checks).items():
+        if inspect.isfunction(method := vars(kind).get(name)):
+            setattr(kind, name, _checked(method, name, noun, check))
+
+
+def no_sentence(returned: Any) -> str | None:
+    """Return what is required instead of something that is neither a sentence nor None; None if it is."""
+    return None if isinstance(returned, str | None) else "a sentence, or None"
+
+
+def no_texts(returned: Any) -> str | None:
+    """Return what is required instead of something that is not several texts; None if it is."""
+    return None if isinstance(returned, Iterable) and not isinstance(returned, str) else "a list of texts"
+
+
+def _checked(
+    method: Callable[..., Any], name: str, noun: str, check: Callable[[Any], str | None]
+) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def checked(self: Any, *given: Any, **named: Any) -> Any:
+        returned = method(self, *given, **named)
+        if needed := check(returned):
+            raise returned_wrongly(noun, self, name, in_short(returned), f"it must return {needed}")
+        return returned
+
+    return checked
 
 
 def nothing_returned(noun: str, owner: object, method: str, found: object) -> None:

@@ -1,6 +1,7 @@
 """Rewards of another package: what they pay is checked, alone, in sums, as bonus and as potential."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import PluginError
 from laurel.params import EnvParams
+from laurel.params.rewards import RewardParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import UNPAID, Reward, Steps, paid, require_reward
 from laurel.rewards.functions import CaptionReward, WeightedSum
+from laurel.rewards.method import Method, PayTable
 from laurel.rewards.paying import RewardCalculator
 
 
@@ -110,3 +113,55 @@ def test_a_reward_with_an_odd_threshold_is_named(name: str, value: Any) -> None:
     setattr(odd, name, value)
     with pytest.raises(PluginError, match=rf"rewards\.mine: its method made a reward whose {name} is {value!r}, but a"):
         require_reward("mine", odd)
+
+
+class Theory(Method[RewardParams]):
+    """A method of another package, whose methods return what they are given."""
+
+    kind, summary = "theory", "a theory"
+
+    def check(self, context: Any, adapter: Any) -> Any:
+        return context
+
+    def notes(self, name: str, qualities: Any) -> Any:
+        return qualities
+
+    def needs(self) -> Any:
+        return "novelty"
+
+    def table(self, place: Any, quantile: float) -> Any:
+        return place
+
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        raise NotImplementedError
+
+
+def table(n_rewards: int, reward: float = 1.0) -> PayTable:
+    return PayTable(["a", "b"], np.full(n_rewards, reward, np.float32), np.zeros(2, np.float32), np.zeros(2, int), 0.0)
+
+
+def test_what_a_method_of_another_package_returns_is_checked() -> None:
+    """True as the answer of a check left its arm out, and a sentence in place of sentences gave a note per letter."""
+    method = Theory(RewardParams(kind="theory"))
+    for sentence in (None, "it needs a map."):
+        assert method.check(sentence, None) == sentence
+    assert method.notes("theory", ["One.", "Two."]) == ["One.", "Two."]
+    assert method.table(table(2), 0.5) is not None
+    begin = r"^The reward method \S*Theory: its"
+    with pytest.raises(
+        PluginError, match=rf"{begin} check returned True, but it must return a sentence, or None\. Fix"
+    ):
+        method.check(True, None)
+    with pytest.raises(PluginError, match=rf"{begin} notes returned 'One\.', but it must return a list of texts\."):
+        method.notes("theory", "One.")
+    with pytest.raises(PluginError, match=rf"{begin} needs returned 'novelty', but it must return a list of texts\."):
+        method.needs()
+    for wrong in (table(1), table(2, np.nan)):
+        with pytest.raises(
+            PluginError, match=rf"{begin} table returned .*, but .* finite rewards, .* of its 2 texts\."
+        ):
+            method.table(wrong, 0.5)
+    with pytest.raises(
+        PluginError, match=rf"{begin} table returned \{{\}}, but it must return a laurel\S*PayTable, or N"
+    ):
+        method.table({}, 0.5)

@@ -41,7 +41,7 @@ METHODS: Plugins[Any] = Plugins(
     group="laurel.rewards",
     package="laurel.rewards.methods",
     attribute="METHOD",
-    needs=("summary",),
+    texts=("summary",),
     section=("Settings", RewardParams),
     lists={"reads": get_args(Source)},
 )

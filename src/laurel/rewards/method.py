@@ -27,6 +27,7 @@ from laurel.params import CaptionParams, EnvParams, Params
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.kinds import Role
 from laurel.params.rewards import RewardParams, Source, TrialParams, method_of
+from laurel.plugins import check_returns, no_sentence, no_texts
 from laurel.rewards.base import LearningReward, Reward
 from laurel.rewards.functions import ScoredCaptions
 
@@ -192,6 +193,23 @@ class PayTable:
         return cls(list(scored.known), rewards, np.zeros_like(rewards), counts, threshold)
 
 
+def _no_table(returned: Any) -> str | None:
+    if not isinstance(returned, PayTable):
+        return None if returned is None else "a laurel.rewards.method.PayTable, or None"
+    columns = map(np.asarray, (returned.rewards, returned.spreads, returned.counts))
+    shape = (len(returned.texts),)
+    whole = all(one.shape == shape and one.dtype.kind in "iuf" and np.isfinite(one).all() for one in columns)
+    return None if whole else f"one with finite rewards, spreads and counts of its {shape[0]} texts"
+
+
+_RETURNS = {
+    **dict.fromkeys(("check", "check_shuffled", "estimate"), no_sentence),
+    **dict.fromkeys(("notes", "needs"), no_texts),
+    "table": _no_table,
+}
+"""Method of `Method` -> what another package's class must return; see `laurel.plugins.check_returns`."""
+
+
 class Method(ABC, Generic[Own]):
     """A way of making a reward. Methods override only what they need.
 
@@ -220,6 +238,10 @@ class Method(ABC, Generic[Own]):
 
     def __init__(self, settings: Own) -> None:
         self.settings = settings
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_returns(cls, "reward method", _RETURNS)
 
     def needs(self) -> Sequence[str]:
         """Return the names of the rewards that it depends on, which are made before it."""

@@ -109,12 +109,18 @@ class StoredRewards:
         return method_of(settings).table(self._of_set(name, seed), quantile)
 
     def qualities(self) -> dict[str, list[dict[str, Any]]]:
-        """Return name -> the quality of a reward for each of its label sets; rewards without quality are left out."""
+        """Return name -> the quality of a reward for each of its label sets; rewards without quality are left out.
+
+        Raises:
+            DataError: one cannot be read, or is not a mapping.
+        """
         by_reward = {}
         for name in self.settings:
             files = [set_of(self.path / name, number) / QUALITY for number in range(self.sets[name])]
             if files[0].exists():
-                by_reward[name] = [read_json(file) for file in files]
+                by_reward[name] = sets = [read_json(file) for file in files]
+                if not all(isinstance(quality, dict) for quality in sets):
+                    raise DataError(f"{files[0]}: is not a mapping, as the quality of a reward is. Fix its method.")
         return by_reward
 
     def set_of_seed(self, name: str, seed: int) -> int:
