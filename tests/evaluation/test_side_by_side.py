@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from laurel.evaluation.side_by_side import judges, learned_rewards, members
 
 
@@ -35,6 +37,23 @@ def test_a_figure_that_some_label_sets_lack_says_so() -> None:
     found = judges({"label_sets_by": [*sets, {"judge": "main", "label_set": 2, "annotator": "a"}]})
     assert found is not None
     assert found.rows == (("pairs that are ties", (("50.0% (2 of 3 label sets)", ""),)),)
+
+
+@pytest.mark.parametrize(
+    ("of_sets", "shown"),
+    [
+        ((0.9, None, 0.7), "0.7 to 0.9 (2 of 3 label sets)"),
+        ((0.9, 0.7, None), "0.7 to 0.9 (2 of 3 label sets)"),
+        ((None, 0.5), "0.5 (1 of 2 label sets)"),
+        ((None, None), "-"),
+    ],
+)
+def test_a_reward_s_figure_that_some_label_sets_lack_says_so(of_sets: tuple[float | None, ...], shown: str) -> None:
+    key = "heldout_agreement_both_new"  # None where no pair has two new captions
+    fitted = [{"reward": "r", "label_set": n, "judge": "main", key: value} for n, value in enumerate(of_sets)]
+    found = learned_rewards({"by": fitted})
+    assert found is not None
+    assert dict(found.rows)["agreement on pairs of two new captions"] == ((shown, ""),)
 
 
 def test_rewards_with_different_figures() -> None:

@@ -83,9 +83,13 @@ def _flattened(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
             values_by_key.setdefault(key, []).append(value)
     cells = {"label sets": (str(len(sets)), "")} if len(sets) > 1 else {}
     for key, values in values_by_key.items():
-        numbers = all(isinstance(value, int | float) for value in values)
-        shown = _range([in_words(value) for value in (sorted(values) if numbers else values)])
-        cells[key] = shown + _lacking(len(values), len(sets)), ""
+        known = [value for value in values if value is not None]
+        if not known:
+            cells[key] = NONE, ""
+            continue
+        numbers = all(isinstance(value, int | float) for value in known)
+        shown = _range([in_words(value) for value in (sorted(known) if numbers else known)])
+        cells[key] = shown + _lacking(len(known), len(sets)), ""
     return cells
 
 
