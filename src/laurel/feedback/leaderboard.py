@@ -54,6 +54,8 @@ class Entry:
     seconds: float = 0.0
     failure: str | None = None
     """Why it could not be asked; empty if it was."""
+    annotator: str | None = None
+    """Its kind, as in annotate.annotator."""
 
 
 def leaderboard(entries: Sequence[Entry], first_is_better: Sequence[bool]) -> list[Row]:
@@ -79,6 +81,7 @@ def _head(entry: Entry) -> Row:
         "model": entry.model,
         "prompt": entry.prompt,
         "temperature": entry.temperature,
+        "annotator": entry.annotator,
         "simulated": entry.simulated,
         "failure": None,
     }

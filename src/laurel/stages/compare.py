@@ -145,7 +145,7 @@ def _judged(
 ) -> Entry:
     """Judge all pairs; a failure of this judge does not stop the others, which share its budget."""
     started = monotonic()
-    named = cell.model, cell.prompt, cell.temperature
+    named, kind = (cell.model, cell.prompt, cell.temperature), cell.annotate.annotator
     usage, simulated = Usage(), False
     try:
         annotator = make_annotator(
@@ -159,11 +159,11 @@ def _judged(
         finally:
             usage = usage_of(annotator)  # also what a failed judge was paid
     except LaurelError as error:
-        return Entry(*named, simulated, usage=usage, failure=str(error))
+        return Entry(*named, simulated, usage=usage, failure=str(error), annotator=kind)
     if any(judgement.status == "unasked" for judgement in judgements):
         reached = f"The budget of {budget.reached}, which all judges share, does not suffice for all pairs."
-        return Entry(*named, simulated, usage=usage, failure=reached)
-    return Entry(*named, simulated, judgements, usage, round(monotonic() - started, 2))
+        return Entry(*named, simulated, usage=usage, failure=reached, annotator=kind)
+    return Entry(*named, simulated, judgements, usage, round(monotonic() - started, 2), annotator=kind)
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
@@ -212,5 +212,6 @@ def _judgements(entries: Sequence[Entry], subject: Subject) -> Iterator[dict[str
 
 
 def _tags(row: Row) -> dict[str, str]:
-    tags = {key: str(row[key]) for key in ("model", "prompt", "temperature", "failure") if row[key] is not None}
+    shown = ("model", "prompt", "temperature", "annotator", "failure")
+    tags = {key: str(row[key]) for key in shown if row[key] is not None}
     return {**tags, "simulated": str(row["simulated"]).lower()}

@@ -295,6 +295,7 @@ def test_compare_logs_a_run_for_each_judge(project: Project) -> None:
     (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
     cells = [run for run in runs if run is not parent]
     assert {run.data.tags["mlflow.parentRunId"] for run in cells} == {parent.info.run_id}
-    assert {run.data.tags["model"] for run in cells} == {"models[0] scripted", "models[1] embedding"}
+    own = {run.data.tags["model"]: run.data.tags["annotator"] for run in cells}
+    assert own == {"models[0] scripted": "scripted", "models[1] embedding": "embedding"}, "not that of params.yaml"
     assert max(run.data.metrics["accuracy"] for run in cells) == 1.0
     assert all(run.info.status == "FINISHED" for run in runs)
