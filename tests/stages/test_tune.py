@@ -26,8 +26,9 @@ from laurel.training.checkpoint import usage_note
 from laurel.tuning.candidates import candidates
 from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.study import Study
-from laurel.tuning.trials import TRIALS, read_trials
+from laurel.tuning.trials import TRIALS, Trial, read_trials
 from tiny_project import VOLATILE, Project, changed
+from tracked import make_params
 
 ENTRIES = ("shaping.intrinsic=log:0.01:1", "agent.ppo.hidden=[8],[16]")
 SMALL = {"entries": ENTRIES, "steps": 512, "prune": False, "sampler": "sobol"}
@@ -304,3 +305,21 @@ def test_trials_are_runs_below_the_study(searched: Project, monkeypatch: pytest.
         assert logged.params == {name: str(value) for name, value in trial.values.items()}
         assert logged.metrics["score"] == trial.score
         assert logged.tags["state"] == "complete"
+
+
+def test_trials_have_the_annotator_of_their_arms_reward(database: str, tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    params = make_params(
+        arms={"extrinsic": {}, "taught": {"reward": "taught"}},
+        rewards={"taught": {"kind": "preference", "judge": "teacher"}},
+        annotate={"annotator": "embedding", "judges": {"teacher": {"annotator": "scripted"}}},
+    )
+    sweep = sweep_of(params, Search(arm="taught", entries=["shaping.beta=0:1"]))
+    trials = [Trial(0, {"shaping.beta": 0.5}, "complete", 1.0, (1.0, 1.0), 1.0)]
+    tune.publish(params, sweep, trials, {}, tmp_path / "tune", {})
+    client = MlflowClient(database)
+    runs = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    assert {run.data.tags.get("trial"): run.data.tags["annotator"] for run in runs} == dict.fromkeys(
+        [None, "0"], "scripted"
+    )

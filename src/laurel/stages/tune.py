@@ -33,6 +33,7 @@ from laurel.progress import progress
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.seeding import seed_folder
 from laurel.stages.train_agents import groups, job_of
+from laurel.tracking.agents import annotators_of
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from laurel.training.arms import train_arms
@@ -165,7 +166,8 @@ def publish(
         tracker = Tracker(dict(params), STAGE, inputs, out)
         with tracker.stage_run() as tracked:
             if tracked:
-                track(tracker, tracked, sweep, trials, out.path)
+                arm = params.narrowed(sweep.arm).resolved_arms[sweep.arm]
+                track(tracker, tracked, sweep, trials, out.path, annotators_of(arm, params.rewards, params.annotate))
     return summary(output, sweep, trials, out.notes)
 
 
@@ -237,10 +239,18 @@ def counts(trials: Sequence[Trial]) -> dict[str, int]:
     return {"trials": len(states), **{state: states.count(state) for state in ("complete", "pruned", "failed")}}
 
 
-def track(tracker: Tracker, run: Run, sweep: Sweep, trials: Sequence[Trial], place: Path) -> None:
-    """Log each trial as a child run of the study's run, and the files to the study's run."""
+def track(
+    tracker: Tracker, run: Run, sweep: Sweep, trials: Sequence[Trial], place: Path, annotators: Sequence[str]
+) -> None:
+    """Log each trial as a child run of the study's run, and the files to the study's run.
+
+    Args:
+        annotators: of the judges of the arm's rewards; empty: the tags name the main one, as those of agents do.
+    """
     chosen = best(trials)
-    run.client.set_tag(run.id, "arm", sweep.arm)
+    of_arm = {"arm": sweep.arm, **({"annotator": ", ".join(annotators)} if annotators else {})}
+    for key, value in of_arm.items():
+        run.client.set_tag(run.id, key, value)
     run.log_params({"tune.steps": sweep.steps, "tune.seeds": list(sweep.seeds)})
     run.log_params({f"tune.search.{name}": searched.text for name, searched in sweep.space.items()})
     run.log_metrics({"best_score": chosen.score, "best_trial": float(chosen.number)})
@@ -248,7 +258,7 @@ def track(tracker: Tracker, run: Run, sweep: Sweep, trials: Sequence[Trial], pla
     run.log_directory(place, STAGE)
     for trial in trials:
         tags = {
-            "arm": sweep.arm,
+            **of_arm,
             "trial": str(trial.number),
             "state": trial.state,
             **({"note": trial.note} if trial.note else {}),
