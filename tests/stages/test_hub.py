@@ -17,7 +17,7 @@ from laurel.envs import adapter_for
 from laurel.envs.numbers import Numbers
 from laurel.params import EnvParams
 from laurel.rewards.stored import CARD
-from laurel.stages.hub import export_hub
+from laurel.stages.hub import _of_labels, export_hub
 from tiny_project import Project
 
 
@@ -73,6 +73,11 @@ def test_cards_say_what_is_known(places: dict[str, Path], tmp_path: Path) -> Non
     for name in ("model", "dataset"):
         card = (tmp_path / "hub" / name / "README.md").read_text()
         assert "**The labels are simulated, not a language model's: length.**" in card
+
+
+def test_a_card_counts_a_single_pair() -> None:
+    labels = {"manifest": {"counts": {"pairs": 1, "ok": 1}, "notes": []}, "quality": {"annotator": "a"}}
+    assert _of_labels(labels) == "1 pair was judged by `a` (1 ok)."
 
 
 @pytest.mark.parametrize(

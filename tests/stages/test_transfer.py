@@ -79,6 +79,15 @@ def test_a_reward_that_each_agent_learns_is_refused(rewarded: Project, tmp_path:
         method_of(stored(project, name="online")).check(context, context.adapter)
 
 
+def test_a_page_says_how_many_seeds_each_run_has() -> None:
+    record: dict[str, Any] = {
+        **{"command": "laurel transfer a b", "date": "2026-01-01", "version": "1"},
+        **{"arms": {"a": "preference", "b": "preference"}, "seeds": {"a": 1, "b": 3}},
+        **{"agents": {}, "rewards": {}, "same_weights": [], "label_sets": {}, "controls": {}},
+    }
+    assert "Arm preference, 1 seed (a), 3 seeds (b); rows: made or trained there" in transfer.page(record)
+
+
 @pytest.fixture
 def runs(finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setattr(transfer, "up_to_date", lambda *_: True)

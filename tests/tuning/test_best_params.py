@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ from laurel.errors import DataError
 from laurel.params import Params, parse_params
 from laurel.params.file import read_value
 from laurel.params.search import Searched, Sweep
-from laurel.tuning.results import _best, _notes
+from laurel.tuning.results import _best, _notes, summary
+from laurel.tuning.trials import Trial
 
 WHOLE = """\
 env: {id: CartPole-v1}
@@ -68,3 +70,10 @@ def test_a_best_value_near_an_end_of_its_range_is_noted(searched: Searched, valu
     sweep = Sweep("preference", (1,), 1000, {"shaping.beta": searched})
     noted = [note for note in _notes(sweep, read(WHOLE), [best], best, {}) if "near an end of its range" in note]
     assert len(noted) == near
+
+
+def test_the_score_of_a_single_trial_is_not_chosen() -> None:
+    trial, sweep = Trial(0, {}, "complete", 1.0), Sweep("preference", (1,), 1000, {})
+    assert not any("biased upwards" in note for note in _notes(sweep, read(WHOLE), [trial], trial, {}))
+    assert any("biased upwards" in note for note in _notes(sweep, read(WHOLE), [trial, trial], trial, {}))
+    assert summary(Path("tune"), sweep, [trial], []).startswith("1 trial of the arm preference (1 complete)")

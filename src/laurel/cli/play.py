@@ -93,6 +93,7 @@ def _run(options: argparse.Namespace) -> int:
 
     from laurel.agents.actors import make_actor
     from laurel.envs import adapter_for
+    from laurel.evaluation.formats import counted
     from laurel.evaluation.performance import Performance, film, show_in_terminal, show_in_window
     from laurel.params import load_params
     from laurel.seeding import derive_seed
@@ -123,7 +124,7 @@ def _run(options: argparse.Namespace) -> int:
     if form == "window":
         show_in_window(performance)
         return 0
-    return say(f"{film(performance, output)} steps in {output}\n")
+    return say(f"{counted(film(performance, output), 'step')} in {output}\n")
 
 
 def _checked_output(form: str, output: Path | None) -> Path:

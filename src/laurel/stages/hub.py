@@ -25,6 +25,7 @@ from laurel.data.quality import QUALITY, figures
 from laurel.data.row_files import write_file
 from laurel.data.simulated import on_simulated
 from laurel.envs import adapter_for
+from laurel.evaluation.formats import counted
 from laurel.evaluation.summary import METRICS, legend, markdown_table, read_metrics
 from laurel.params.rewards import method_of
 from laurel.rewards.functions import CaptionReward
@@ -192,8 +193,9 @@ def dataset_card(reward: Described, labels: Mapping[str, Any], n_rows: int, left
         f"# Preferences between captions of {env.id}",
         f"{adapter.description} A caption says what happened in a step; a judge chose the better one of each pair.",
         _of_labels(labels),
-        f"{n_rows:,} rows in TRL's columns (`prompt`, `chosen`, `rejected`); columns `laurel_...` say how sure a label "
-        f"is, and who judged. {left_out:,} pairs without a preferred text were left out.",
+        f"{counted(n_rows, 'row')} in TRL's columns (`prompt`, `chosen`, `rejected`); columns `laurel_...` say how "
+        f"sure a label is, and who judged. {counted(left_out, 'pair')} without a preferred text "
+        f"{'was' if left_out == 1 else 'were'} left out.",
         "## Captions",
         "\n".join(f"- {_plain(text)}" for text in texts[:EXAMPLES])
         + (f"\n\nand {len(texts) - EXAMPLES:,} more." if len(texts) > EXAMPLES else ""),
@@ -215,7 +217,9 @@ def _of_labels(labels: Mapping[str, Any]) -> str:
         for figure in figures(labels["quality"])
     ]
     table = "| measure | value | 95% interval | of |\n|---|---:|---|---|\n" + "\n".join(rows)
-    judged = f"{counts.get('pairs', 0):,} pairs were judged by {_plain(annotator)} ({statuses})."
+    n_pairs = counts.get("pairs", 0)
+    were = "was" if n_pairs == 1 else "were"
+    judged = f"{counted(n_pairs, 'pair')} {were} judged by {_plain(annotator)} ({statuses})."
     return "\n\n".join(
         [judged, *(f"**{note}**" for note in on_simulated(manifest["notes"])), *([table] if rows else [])]
     )

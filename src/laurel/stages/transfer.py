@@ -24,7 +24,7 @@ from laurel.data.own_files import code_of_plugins, named_files
 from laurel.data.written import prepare, written_whole
 from laurel.envs import return_threshold
 from laurel.errors import DataError, ParamsError
-from laurel.evaluation.formats import markdown
+from laurel.evaluation.formats import counted, markdown
 from laurel.evaluation.play import is_whole, load_actor
 from laurel.evaluation.rollout import roll_out
 from laurel.evaluation.statistics import estimate, return_range, seed_scores, solved
@@ -211,10 +211,11 @@ def page(record: Mapping[str, Any]) -> str:
         for name, n in record["label_sets"].items()
         if trained
     ]
+    seeds = {name: counted(n, "seed") for name, n in record["seeds"].items()}
     parts = [
         "# Transfer between environments",
         f"`{record['command']}`, {record['date']}, Laurel {record['version']}. Arm "
-        f"{_by_run(record['arms'])}, {_by_run(record['seeds'])} seeds; rows: made or trained there; "
+        f"{_by_run(record['arms'])}, {_by_run(seeds)}; rows: made or trained there; "
         "columns: tried there. Success of fresh episodes, or the return where an environment has no notion of success, "
         "with 95% intervals over seeds, and how many seeds solved the task.",
         "## Rewards: new agents, trained on another environment's reward",

@@ -56,7 +56,7 @@ def _best(params: Params, text: str, trials: Sequence[Trial], chosen: Trial, swe
     text = re.sub(rf"(?m)\A({re.escape(MARK)}.*\n)+", "", text)
     changed, wanted = edited(text, chosen.values), with_values(params, chosen.values)
     remark = [
-        f"the best of {len(trials)} trials (trial {chosen.number}) for the arm {sweep.arm}, by the {NAME}.",
+        f"the best of {counted(len(trials), 'trial')} (trial {chosen.number}) for the arm {sweep.arm}, by the {NAME}.",
         f"Chosen on the seeds {', '.join(map(str, sweep.seeds))}, each trained for at least {sweep.steps:,} "
         "environment steps; to evaluate it on other seeds: laurel run",
     ]
@@ -72,10 +72,12 @@ def _notes(
     sweep: Sweep, params: Params, trials: Sequence[Trial], chosen: Trial, weights: Mapping[str, Importance]
 ) -> list[str]:
     seeds = ", ".join(map(str, sweep.seeds))
-    notes = [
-        f"The best of {len(trials)} trials on the seeds {seeds} is biased upwards: evaluate it on agent.seeds, which "
-        "no trial has used.",
-    ]
+    notes = []
+    if len(trials) > 1:
+        notes.append(
+            f"The best of {len(trials)} trials on the seeds {seeds} is biased upwards: evaluate it on agent.seeds, "
+            "which no trial has used."
+        )
     if sweep.steps != params.agent.steps:
         notes.append(
             f"Trials were trained for at least {sweep.steps:,} environment steps, but agent.steps is "
@@ -119,7 +121,7 @@ def summary(place: Path, sweep: Sweep, trials: Sequence[Trial], notes: Sequence[
     """Summarise a search as text for a terminal."""
     states = Counter(trial.state for trial in trials)
     counts = ", ".join(f"{n} {state}" for state, n in states.items())
-    head = f"{len(trials)} trials of the arm {sweep.arm} ({counts}); score: {NAME}"
+    head = f"{counted(len(trials), 'trial')} of the arm {sweep.arm} ({counts}); score: {NAME}"
     command = f"cp {place / BEST} params.yaml && laurel run"
     commands = f"best:     {place / BEST}\nfigures:  {place / 'figures'}\nevaluate: {command}"
     return "\n\n".join([head, table(trials, list(sweep.space)), "\n".join(notes), commands])
