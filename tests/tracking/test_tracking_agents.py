@@ -20,6 +20,8 @@ from laurel.data.json_file import write_json
 from laurel.data.manifest import RUN
 from laurel.data.replacing import replace_directory
 from laurel.params.resolved_arms import Arm
+from laurel.rewards.online_artefact import ANNOTATION, ANNOTATION_SCHEMA
+from laurel.rewards.stored import OWN
 from laurel.tracking import agents as tracking_agents
 from laurel.tracking.agents import (
     ADAPTER,
@@ -28,6 +30,7 @@ from laurel.tracking.agents import (
     STAGE,
     AgentRuns,
     judge_digests,
+    read_checkpoint,
     read_note,
     thinned,
     training_of,
@@ -234,6 +237,18 @@ def test_a_server_that_failed_midway_is_retried_at_the_end(
     assert out.run_notes == []
     points = client.get_metric_history(out.agent_runs["extrinsic/seed-0"], "episodes")
     assert sorted(point.step for point in points) == list(range(10, 110, 10))
+
+
+def test_a_point_has_the_label_counts_of_the_last_check(tmp_path: Path) -> None:
+    counts = {"open": 0, "dropped": 0, "captions": 3, "coverage": None, "lag": None, "late": False}
+    checks = [{"env_steps": steps, "labels": labels, **counts} for steps, labels in ((25, 4), (45, 6), (50, 8))]
+    checkpoint(tmp_path / "seed-0", 6)
+    own = tmp_path / "seed-0" / OWN / "live"
+    own.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(checks, schema=ANNOTATION_SCHEMA), own / ANNOTATION)
+    found = read_checkpoint(tmp_path / "seed-0")
+    assert found is not None
+    assert [row.get("live.labels") for row in found[2]] == [None, None, 4.0, 4.0, 8.0, 8.0]
 
 
 def test_which_points_are_logged_does_not_depend_on_the_checkpoints() -> None:

@@ -12,6 +12,7 @@ import os
 import shutil
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -311,15 +312,19 @@ def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> li
 
 
 def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Add to each row of a curve the label counts at that step, of each reward that is learned during training."""
+    """Add to each row of a curve the label counts at the last check by then, of each reward that is learned in
+    training: checks may come between rows, and few rows become points.
+    """
     from laurel.rewards.online_artefact import read_rows
 
     for folder in sorted((place / OWN).glob("*")):
         with suppress(DataError):  # it is being replaced
-            looks = {look.pop("env_steps"): look for look in read_rows(folder)}
+            checks = read_rows(folder)
+            steps = [check.pop("env_steps") for check in checks]
             for row in rows:
-                if look := looks.get(row["env_steps"]):
-                    row |= {f"{folder.name}.{key}": float(value) for key, value in look.items() if value is not None}
+                if made := bisect_right(steps, row["env_steps"]):
+                    known = checks[made - 1].items()
+                    row |= {f"{folder.name}.{key}": float(value) for key, value in known if value is not None}
 
 
 def _log_adapter(run: Run, place: Path, stamp: int, step: int) -> None:
