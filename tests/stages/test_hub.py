@@ -15,9 +15,10 @@ from laurel.cli.app import main
 from laurel.data.json_file import read_json, write_json
 from laurel.envs import adapter_for
 from laurel.envs.numbers import Numbers
+from laurel.evaluation.summary import read_metrics
 from laurel.params import EnvParams
 from laurel.rewards.stored import CARD
-from laurel.stages.hub import _of_labels, export_hub
+from laurel.stages.hub import _of_agents, _of_labels, export_hub
 from tiny_project import Project
 
 
@@ -73,6 +74,22 @@ def test_cards_say_what_is_known(places: dict[str, Path], tmp_path: Path) -> Non
     for name in ("model", "dataset"):
         card = (tmp_path / "hub" / name / "README.md").read_text()
         assert "**The labels are simulated, not a language model's: length.**" in card
+
+
+@pytest.mark.parametrize(
+    ("name", "paid", "is_main"),
+    [
+        ("preference", "Agents of preference were paid this reward; the others are", True),
+        ("oracle", "Agents of oracle were paid this reward; the others are", False),
+        ("similarity", "No agents were paid this reward; these are", False),
+    ],
+)
+def test_a_card_says_which_agents_were_paid_its_reward(name: str, paid: str, is_main: bool) -> None:
+    metrics = read_metrics(Path(__file__).parents[2] / "docs" / "metrics.json")
+    said = _of_agents(name, metrics, " Of seeds.")
+    assert said.startswith(f"{paid} for comparison.\n\n| arm |")
+    assert ("> preference returned 0.96" in said) == is_main, "the headline is about the main arm"
+    assert " Of seeds." in said
 
 
 def test_a_card_counts_a_single_pair() -> None:

@@ -26,7 +26,7 @@ from laurel.data.row_files import write_file
 from laurel.data.simulated import on_simulated
 from laurel.envs import adapter_for
 from laurel.evaluation.formats import counted
-from laurel.evaluation.summary import METRICS, legend, markdown_table, read_metrics
+from laurel.evaluation.summary import METRICS, legend, main_arm, markdown_table, read_metrics
 from laurel.params.rewards import method_of
 from laurel.rewards.functions import CaptionReward
 from laurel.rewards.stored import CARD, INDEX, Described, StoredRewards, described
@@ -111,8 +111,7 @@ def model_card(reward: Described, labels: Mapping[str, Any], results: Mapping[st
             else _of_method(quality)
         ),
         "## What agents learned",
-        f"{markdown_table(results)}\n\n{legend(results)}{_of_other_seeds(reward)}\n\n"
-        f"> {' '.join(results['headline']['sentences'])}"
+        _of_agents(reward.name, results, _of_other_seeds(reward))
         if results
         else "No agents had been trained on this reward when the card was written.",
         "## Limits",
@@ -124,6 +123,27 @@ def model_card(reward: Described, labels: Mapping[str, Any], results: Mapping[st
         + ". Judge agents by the environment's own reward, beside controls.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _of_agents(name: str, results: Mapping[str, Any], of_seeds: str) -> str:
+    """Show the results of all agents, and say which of them were paid this reward.
+
+    Args:
+        name: of the reward. The headline is about the main arm, and left out if that was paid another one.
+        of_seeds: a sentence on which of their seeds were.
+    """
+    rewards = {arm: results["arms"][arm]["rewards"] for arm in results["order"]}
+    paid = [arm if len(rewards[arm]) == 1 else f"{arm} (beside another one)" for arm in rewards if name in rewards[arm]]
+    headline = [f"> {' '.join(results['headline']['sentences'])}"] if name in rewards.get(main_arm(results), ()) else []
+    who = f"Agents of {', '.join(paid)} were" if paid else "No agents were"
+    return "\n\n".join(
+        [
+            f"{who} paid this reward; {'the others' if paid else 'these'} are for comparison.",
+            markdown_table(results),
+            legend(results) + of_seeds,
+            *headline,
+        ]
+    )
 
 
 def _of_other_seeds(reward: Described) -> str:
