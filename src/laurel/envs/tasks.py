@@ -23,6 +23,8 @@ class TasksAdapter(EnvAdapter):
     ids = ("laurel/Tasks-v*",)
     members: tuple[EnvAdapter, ...]
     """The adapter of each task."""
+    without_success: EnvAdapter | None = None
+    """The first of them that does not define success, if any: it is then undefined, whichever tasks episodes are of."""
 
     @classmethod
     def described_by(cls, kwargs: Mapping[str, Any]) -> str:
@@ -40,6 +42,7 @@ class TasksAdapter(EnvAdapter):
         for member in self.members:
             member.with_action = self.with_action
         first, self.tasks = self.members[0], game.tasks
+        self.without_success = next((member for member in self.members if not member.defines_success()), None)
         self.description = "Episodes are of several tasks. " + " ".join(
             dict.fromkeys(member.description for member in self.members)
         )
@@ -75,6 +78,8 @@ class TasksAdapter(EnvAdapter):
             yield from (event * len(self.members) + number for event in member.events())
 
     def succeeded(self, returns: FloatArray, last: Transitions) -> BoolArray | None:
+        if self.without_success is not None:
+            return None
         solved = np.zeros(len(last), dtype=np.bool_)
         for number, rows, steps in _by_task(last):
             solved_here = self.members[number].succeeded(returns[rows], steps)
@@ -117,6 +122,6 @@ def tasks_of(adapter: EnvAdapter, key: str) -> TasksAdapter:
             f"{key}: {adapter.env_id} is a single task, so there is nothing to choose. Set env: {{id: {TASKS}, "
             "kwargs: {tasks: [MiniGrid-Empty-5x5-v0, MiniGrid-DoorKey-5x5-v0]}}}, with your own tasks."
         )
-    if not adapter.defines_success():
-        raise EnvError(f"{key}: it is based on success, which is undefined in {adapter.members[0].env_id}.")
+    if adapter.without_success is not None:
+        raise EnvError(f"{key}: it is based on success, which is undefined in {adapter.without_success.env_id}.")
     return adapter

@@ -60,7 +60,7 @@ def roll_out(
         A row per episode: return, length, success (None if undefined), terminated, and the learned reward's mean per
         step (raw_reward) and shaped sum (shaped_reward), both None without one. For texts also the prompt and the whole
         text. With the prefix FURTHER also the adapter's further measures and, if there are several tasks, success in
-        the episode's task.
+        the episode's task, where it is defined.
 
     Raises:
         EnvError: episodes seem never to end, or a further measure is negative.
@@ -162,7 +162,7 @@ class _Meter:
                 "success": None if success is None else bool(success[i]),
             }
             row |= {FURTHER + name: float(reached[i]) for name, reached in self._furthest.items()}
-            if adapter.tasks:
+            if adapter.tasks and success is not None:
                 row[f"{FURTHER}{SUCCESS_IN}{adapter.tasks[int(last.observation[i, -1])]}"] = float(row["success"])
             if adapter.texts:
                 step = last[i : i + 1]

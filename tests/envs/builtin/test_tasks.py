@@ -14,6 +14,7 @@ from laurel.agents.actors import make_actor
 from laurel.arrays import BoolArray, FloatArray
 from laurel.envs import adapter_for, make_reference, words_of
 from laurel.envs.base import EnvAdapter, Transition, Transitions
+from laurel.envs.tasks import tasks_of
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
 from laurel.evaluation.rollout import roll_out
@@ -158,6 +159,23 @@ def test_episodes_count_only_for_their_task() -> None:
     assert list(found) == list(other) == sorted(found), "in the order of metrics.json, not in that of the episodes"
     of_task = [row["success"] for row in rows if f"{FURTHER}success in {EMPTY}" in row]
     assert found[f"success in {EMPTY}"]["a"]["mean"] == np.mean(of_task)
+
+
+@pytest.mark.parametrize("undefined", [(3, 5), (5,)])
+def test_success_is_undefined_in_all_tasks_if_it_is_in_one(
+    undefined: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = LineAdapter.succeeded
+    monkeypatch.setattr(
+        LineAdapter, "succeeded", lambda self, *last: None if self.end in undefined else known(self, *last)
+    )
+    env = tasks_env("Line-3-v0", "Line-5-v0")
+    adapter = adapter_for(env)
+    rows = roll_out(env, adapter, make_actor("random", adapter, "here"), n_envs=2, episodes=4, seed=0, learned=None)
+    assert [row["success"] for row in rows] == [None] * 4
+    assert not any(name.startswith(FURTHER) for row in rows for name in row)
+    with pytest.raises(EnvError, match=f"which is undefined in Line-{undefined[0]}-v0"):
+        tasks_of(adapter, "here")
 
 
 @pytest.mark.parametrize(
