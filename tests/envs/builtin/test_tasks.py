@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -145,6 +146,13 @@ def test_success_is_that_of_the_episodes_own_task() -> None:
     assert adapter.success_captions() == ("You reach the end at 3.", "You reach the end at 5.")
     assert all(map(adapter.says_success, adapter.success_captions()))
     assert not adapter.says_success("You walk.")
+
+
+def test_tasks_with_observations_of_floats_make_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*out of date")
+        assert adapter_for(tasks_env("CartPole-v0", "CartPole-v1")).row_space.dtype == np.float32
 
 
 def test_episodes_count_only_for_their_task() -> None:

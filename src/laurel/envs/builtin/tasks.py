@@ -44,7 +44,7 @@ class Tasks(gym.Env[Any, Any]):
         self.tasks, self.render_mode = tuple(tasks), render_mode
         self.adapters = adapters_of(self.tasks)
         row, last = self.adapters[0].row_space, len(tasks) - 1
-        low, high = (np.append(bound, end) for bound, end in ((row.low, 0), (row.high, last)))
+        low, high = (np.append(bound, bound.dtype.type(end)) for bound, end in ((row.low, 0), (row.high, last)))
         self.observation_space = gym.spaces.Box(low, high, dtype=row.dtype.type)
         self.action_space = self.adapters[0].action_space
         self.chances: FloatArray | None = None
