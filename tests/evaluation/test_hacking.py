@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,11 +15,12 @@ import pytest
 
 from laurel.agents.actors.random import UniformPolicy
 from laurel.arrays import FloatArray
-from laurel.data.usage import by_asker, of_all
+from laurel.data.usage import UsageNote, of_all
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation import play
 from laurel.evaluation.hacking import SHOWN, Earner, earners, hacked, misled, periods
+from laurel.evaluation.play import Asking
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import EnvParams
 from laurel.params.algorithms import PPOParams
@@ -270,7 +270,7 @@ def test_a_potential_is_not_blamed_for_sums_that_cannot_be_earned(tmp_path: Path
     rising, nothing = curve(RISING, PEAK), cast(Any, None)
     assert hacked(rising, ["a"], tmp_path, (0.0, 1.0)), "as a bonus it would be flagged"
     results = played.assign(seed=0)
-    assert hacked_arms(nothing, {"a": arm_of_shaping(form="potential")}, tmp_path, rising, results, []) == []
+    assert hacked_arms(nothing, {"a": arm_of_shaping(form="potential")}, tmp_path, rising, results, nothing) == []
 
 
 class AskedReward:
@@ -309,10 +309,11 @@ def test_what_is_asked_for_the_episodes_to_look_at_counts(tmp_path: Path, monkey
     evaluation: Any = SimpleNamespace(context=context, inputs=None, evaluate=SimpleNamespace(greedy=False))
     played = pd.concat([episodes("a", (1.0, True, 10.0), (0.0, False, 50.0))]).assign(seed=0)
     rising = curve(RISING, PEAK)
-    accounts: list[Mapping[str, Any]] = []
-    found = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, rising, played, accounts)
+    note = UsageNote(tmp_path / "note.json")
+    with Asking(note) as asking:
+        found = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, rising, played, asking)
     assert [len(arm.episodes) for arm in found] == [SHOWN_EPISODES]
-    assert of_all([by_asker(accounts)]) == {"calls": 20 + LOOKED_AT, "cost_usd": 1.0 + 0.5 * LOOKED_AT}
+    assert of_all([note.read()]) == {"calls": 20 + LOOKED_AT, "cost_usd": 1.0 + 0.5 * LOOKED_AT}
 
 
 def test_the_episodes_to_look_at_are_paid_the_agents_own_reward(
@@ -336,7 +337,8 @@ def test_the_episodes_to_look_at_are_paid_the_agents_own_reward(
     )
     curves = pd.concat([curve(RISING, RISING, 0), curve(RISING, PEAK, 1)])
     played = episodes("a", (1.0, True, 10.0), (0.0, False, 50.0)).assign(seed=[0, 1])
-    (found,) = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, curves, played, [])
+    asking = Asking(UsageNote(tmp_path / "note.json"))
+    (found,) = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, curves, played, asking)
     assert [period.seed for period in found.periods] == [1]
     assert asked == [1] * LOOKED_AT
 

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import itertools
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from aiohttp import web
-from chat_server import chat_server, problem
+from chat_server import chat_server, completion, problem
+from stopping import StoppedError, make_task
 
+from laurel.agents.actor import View
+from laurel.agents.actors.llm_policy import language_model_policy
+from laurel.data import usage
 from laurel.data.directory import Output
 from laurel.data.manifest import read_manifest
+from laurel.data.usage import UsageNote, of_all
+from laurel.envs import adapter_for
 from laurel.errors import LaurelError
-from laurel.evaluation.play import Evaluation, play_agent
+from laurel.evaluation.play import Asking, Evaluation, play_agent
+from laurel.params import EnvParams
+from laurel.params.algorithms import SubgoalParams
+from laurel.params.annotation import AnnotateParams
 from laurel.rewards.method import Inputs, RewardContext
+from laurel.rewards.methods.llm_hints import LikelyActions
 from laurel.stages.accounts import asked
+from laurel.training.checkpoint import used_by
+from laurel.training.loop import train
 from tiny_project import UNTRACKED, Project
 
 
@@ -103,3 +118,43 @@ def test_a_server_counts_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert out.usage["cached"] == 0, "the answers that the stopped process was paid for count once"
         note = f"took {out.usage['calls']} calls of tiny and 0 answers from the store."
         assert out.run_notes == [f"The arm llm_policy {note}"]
+
+
+@pytest.mark.parametrize("asks", ["hints", "reward", "subgoals", "evaluation"])
+def test_each_answer_is_noted_when_it_comes(asks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed process loses no more than what it was told since the last note, however long an update takes."""
+    monkeypatch.setattr(usage, "NOTED_SECONDS", 0.0)
+    monkeypatch.chdir(tmp_path)
+    name = "MiniGrid-Empty-5x5-v0" if asks == "subgoals" else "FrozenLake-v1"
+    adapter, agent, noted = adapter_for(EnvParams(id=name)), tmp_path / "agent", []
+    note = UsageNote(tmp_path / "note.json")
+
+    def choose(_: Any, body: dict[str, Any]) -> web.Response:
+        so_far = note.read() if asks == "evaluation" else used_by(agent)
+        noted.append(of_all([so_far]).get("calls") or 0)
+        choices = body["response_format"]["json_schema"]["schema"]["properties"]["choice"]["enum"]
+        return web.json_response(completion(json.dumps({"analysis": "", "choice": choices[0]})))
+
+    def stop(steps: int) -> None:
+        if steps:
+            raise StoppedError
+
+    with chat_server() as server:
+        server.behave = choose
+        openai = {"model": "tiny", "base_url": server.url, "max_in_flight": 1}
+        annotate = AnnotateParams.model_validate({"annotator": "openai", "openai": openai})
+        policy = language_model_policy(adapter, annotate=annotate)
+        task = make_task(name, annotate=annotate, ppo={"hints": {}} if asks == "hints" else {})
+        if asks == "evaluation":
+            with Asking(note) as asking:
+                asking.add(policy, reward=LikelyActions(policy, adapter))
+                policy.act(View(adapter, np.arange(4)[:, None]), np.random.default_rng(0))
+        else:
+            if asks == "subgoals":
+                task = replace(
+                    task, settings=SubgoalParams(n_envs=3, n_steps=16, batch_size=16, options={"patience": 3})
+                )
+            with pytest.raises(StoppedError):
+                train(task, adapter, LikelyActions(policy, adapter) if asks == "reward" else None, agent, stop)
+    assert len(noted) >= 3
+    assert all(calls >= sent - 1 for sent, calls in enumerate(noted)), "before the first update has ended"

@@ -121,6 +121,9 @@ class Actor(ABC):
         """The cost of acting, for the report, such as calls to a language model; empty for most."""
         return {}
 
+    def when_answered(self, call: Callable[[], None]) -> None:  # noqa: B027 - most ask no model
+        """Call a function after each answer of a language model, when `account` has it."""
+
     def estimate(self, view: View) -> str | None:
         """Estimate in a line the language-model usage of acting, from a sample of states; None if it uses none."""
         return None

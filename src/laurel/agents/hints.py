@@ -13,7 +13,7 @@ control, as adding a constant to all logits does not change a softmax.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,9 @@ class Shuffled(Advisor):
     @property
     def account(self) -> Mapping[str, Any]:
         return self._advisor.account
+
+    def when_answered(self, call: Callable[[], None]) -> None:
+        self._advisor.when_answered(call)
 
     def estimate(self, view: View) -> str | None:
         return self._advisor.estimate(view)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -159,6 +159,11 @@ class Subgoals:
         """What asking the model took; empty without one."""
         return {} if self._model is None else self._model.account
 
+    def when_answered(self, call: Callable[[], None]) -> None:
+        """Call a function after each answer of the model, if there is one."""
+        if self._model is not None:
+            self._model.answered = call
+
     def estimate(self, view: View) -> str | None:
         """Estimate in a line what asking will take; None without a model."""
         if self._model is None:
@@ -238,6 +243,9 @@ class Follower(Actor):
     @property
     def account(self) -> Mapping[str, Any]:
         return self.subgoals.account
+
+    def when_answered(self, call: Callable[[], None]) -> None:
+        self.subgoals.when_answered(call)
 
     def estimate(self, view: View) -> str | None:
         return self.subgoals.estimate(view)

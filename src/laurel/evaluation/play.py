@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 import pyarrow as pa
@@ -23,7 +23,8 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.resolved_arms import Arm
 from laurel.pool import Job, prepare_worker, run_jobs
 from laurel.progress import progress
-from laurel.rewards.functions import accounts_of
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import accounts_of, when_answered
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import StoredRewards, reward_of
 from laurel.seeding import derive_seed
@@ -130,6 +131,42 @@ def usage_note(table: Path) -> UsageNote:
     return UsageNote(table.with_suffix(".usage.json"))
 
 
+class Asking:
+    """Notes what actors and rewards ask of language models: after their answers, and at the end of the block, also if
+    that is stopped.
+    """
+
+    def __init__(self, note: UsageNote) -> None:
+        self._note = note
+        self._actors: list[Actor] = []
+        self._rewards: list[Reward] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._note.write(self.accounts)
+
+    def add(self, *actors: Actor, reward: LearnedReward | Reward | None = None) -> None:
+        """Add actors and a reward before they are asked."""
+        asks = reward.reward if isinstance(reward, LearnedReward) else reward
+        self._actors += actors
+        self._rewards += [] if asks is None else [asks]
+        for actor in actors:
+            actor.when_answered(self.note_if_due)
+        when_answered(asks, self.note_if_due)
+
+    def note_if_due(self) -> None:
+        """Note the usage so far, at intervals."""
+        self._note.write_if_due(lambda: self.accounts)
+
+    @property
+    def accounts(self) -> list[Mapping[str, Any]]:
+        """The usage of each actor and of the parts of each reward."""
+        asked = [account for reward in self._rewards for account in accounts_of(reward)]
+        return [*(actor.account for actor in self._actors), *asked]
+
+
 def play_agent(
     evaluation: Evaluation, arm: Arm, seed: int, agent: Path | None, table: Path, advance: Callable[[int], None]
 ) -> None:
@@ -144,12 +181,8 @@ def play_agent(
     initial = weights_seed(evaluation.run_seed, seed)
     actor = load_actor(adapter, arm, agent, greedy=evaluate.greedy, annotate=context.annotate, initial=initial)
     learned = evaluation.scorer(adapter)
-    note = usage_note(table)
-
-    def accounts() -> list[Mapping[str, Any]]:
-        return [actor.account, *(accounts_of(learned.reward) if learned else [])]
-
-    try:
+    with Asking(usage_note(table)) as asking:
+        asking.add(actor, reward=learned)
         rows = roll_out(
             context.env.with_kwargs(evaluate.kwargs),
             adapter,
@@ -159,15 +192,13 @@ def play_agent(
             seed=derive_seed(evaluation.run_seed, "evaluate", seed),
             learned=learned,
             advance=advance,
-            each_step=lambda: note.write_if_due(accounts),
+            each_step=asking.note_if_due,  # another package's actor may not tell of answers
         )
-    finally:  # also where it is stopped
-        note.write(accounts())
     frame = pd.DataFrame(rows)
     frame.insert(0, "arm", arm.name)
     frame.insert(1, "seed", seed)
     frame.insert(2, "episode", range(len(frame)))
-    acting, *scoring = accounts()
+    acting, *scoring = asking.accounts
     if acting or scoring:
         write_json(account_of(table), {**acting, SCORING: [dict(account) for account in scoring]})
     frame.to_parquet(table, index=False)

@@ -5,7 +5,7 @@ Answers are cached in the response store, so repeated questions cost nothing in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.asker import FAILED, UNASKED, Asker
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.questions.action import ActionQuestion, Choice
+from laurel.llm.budget import Budget
 from laurel.params.annotation import MAIN, AnnotateParams
 
 LIKELIEST, CHOOSE = "likeliest", "choose"
@@ -54,6 +55,8 @@ class Chooser:
         self.model = kind.model_name
         self.unread = 0
         """Number of states for which no answer named an option."""
+        self.answered: Callable[[], None] = lambda: None
+        """Called after each answer of the model."""
         self._kind, self._id = kind, new_asker()
         self._asker: Asker[str, Choice] | None = None
         self._known: dict[str, DoubleArray] = {}
@@ -67,11 +70,16 @@ class Chooser:
         """
         new = [state for state in dict.fromkeys(states) if state not in self._known]
         if new:
-            self._asker = asker = self._asker or self._kind.asker(self.question, lazy=True)
+            self._asker = asker = self._asker or self._new_asker()
             answered = list(asker.ask(new))  # all: an error about one would drop pending answers, which are paid for
             for state, answers in zip(new, answered, strict=True):
                 self._known[state] = self._read(answers, asker)
         return np.array([self._known[state] for state in states])
+
+    def _new_asker(self) -> Asker[str, Choice]:
+        budget = Budget(self._kind.params.budget)
+        budget.answered = lambda: self.answered()
+        return self._kind.asker(self.question, budget, lazy=True)
 
     def _read(self, answers: Sequence[Answer[Choice]], asker: Asker[str, Choice]) -> DoubleArray:
         values = [answer.value for answer in answers if answer.value is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -158,4 +158,13 @@ class LimitedReward(AskingReward, Protocol):
 
     def limit(self, budget: BudgetParams) -> None:
         """Use the current stage's budget, not that of the run that stored the reward; before the first question."""
+        ...
+
+
+@runtime_checkable
+class ReportingReward(AskingReward, Protocol):
+    """An asking reward that tells of each answer."""
+
+    def when_answered(self, call: Callable[[], None]) -> None:
+        """Call a function after each answer of the language model, when `account` has it."""
         ...

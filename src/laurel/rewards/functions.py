@@ -18,7 +18,16 @@ from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import DataError
 from laurel.llm.encoder import SentenceEncoder, check_encoder, load_encoder
 from laurel.params.annotation import BudgetParams
-from laurel.rewards.base import UNPAID, AskingReward, LimitedReward, Memoryless, Reward, Steps, paid
+from laurel.rewards.base import (
+    UNPAID,
+    AskingReward,
+    LimitedReward,
+    Memoryless,
+    ReportingReward,
+    Reward,
+    Steps,
+    paid,
+)
 from laurel.rewards.normalizer import Normalizer
 from laurel.seeding import generator
 
@@ -197,6 +206,13 @@ class WeightedSum:
 def accounts_of(reward: Reward | None) -> list[Mapping[str, Any]]:
     """Return the accounts of the parts of a reward that have asked a language model about steps."""
     return [part.account for part in parts_of(reward) if isinstance(part, AskingReward) and part.account]
+
+
+def when_answered(reward: Reward | None, call: Callable[[], None]) -> None:
+    """Call a function after each answer that a part of a reward gets from a language model."""
+    for part in parts_of(reward):
+        if isinstance(part, ReportingReward):
+            part.when_answered(call)
 
 
 def limit(reward: Reward | None, budget: BudgetParams) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from laurel.data.json_file import read_json
 from laurel.data.simulated import simulated_labels_of
 from laurel.data.usage import ASKER, CACHED, CALLS, UsageNote, added, by_asker, of_all, resumed_usage
 from laurel.evaluation.formats import counted
-from laurel.evaluation.play import SCORING, Played, account_of, usage_note
+from laurel.evaluation.play import SCORING, Asking, Played, account_of, usage_note
 from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
 from laurel.rewards.stored import OWN
 
@@ -98,16 +98,13 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
 
 
 @contextmanager
-def noting(note: UsageNote, out: Output) -> Iterator[list[Mapping[str, Any]]]:
-    """Yield a list for the accounts of what the block asks language models.
+def noting(note: UsageNote, out: Output) -> Iterator[Asking]:
+    """Yield what is told who asks language models in the block.
 
-    They are noted, also where the block is stopped, and added to the usage of the output, with those of stopped runs.
+    Their usage is added to that of the output, with that of stopped runs.
     """
-    accounts: list[Mapping[str, Any]] = []
-    try:
-        yield accounts
-    finally:
-        note.write(accounts)
+    with Asking(note) as asking:
+        yield asking
     out.usage = added(out.usage, of_all([note.read()]))
 
 

@@ -218,8 +218,8 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
     if learned_there := annotated(subject.played):
         metrics["online"] = learned_there
         note_annotated(learned_there, out)
-    with noting(usage_note(out.path / EPISODES / "looked_at"), out) as accounts:
-        hacked = hacked_arms(evaluation, arms, agents, curves, results, accounts)
+    with noting(usage_note(out.path / EPISODES / "looked_at"), out) as asking:
+        hacked = hacked_arms(evaluation, arms, agents, curves, results, asking)
     if hacked:
         metrics["hacking"] = {
             suspect.arm: {"agents": suspect.agents, "seeds": [period.seed for period in suspect.periods]}
@@ -230,9 +230,9 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
     if models := win_rates(results, curves, arms, seed):
         metrics["texts"] = models
     budget, trajectories = sections["annotate"].budget, subject.inputs["trajectories"]
-    with noting(usage_note(out.path / EPISODES / "distances"), out) as accounts:
+    with noting(usage_note(out.path / EPISODES / "distances"), out) as asking:
         metrics["distances"], notes = reward_distances(
-            stored, trajectories, subject.adapter, sections["agent"], budget, seed, accounts
+            stored, trajectories, subject.adapter, sections["agent"], budget, seed, asking
         )
     out.notes += [*misleading_sums(watched, arms, results, curves, subject.scored_by), *notes]
     out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]

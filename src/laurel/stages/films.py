@@ -21,13 +21,12 @@ from laurel.evaluation.arms import ordered
 from laurel.evaluation.critics import critic_figure, read_calibration
 from laurel.evaluation.formats import counted
 from laurel.evaluation.paths import ArmPaths, map_of, path_figure, paths_of
-from laurel.evaluation.play import Evaluation, Played, load_actor, watching
+from laurel.evaluation.play import Asking, Evaluation, Played, load_actor, watching
 from laurel.evaluation.rendering import NotRenderedError
 from laurel.evaluation.report import Portrait
 from laurel.evaluation.statistics import seed_scores
 from laurel.params.arm_infos import ArmInfo
 from laurel.pool import Job, prepare_worker, running_beside
-from laurel.rewards.functions import accounts_of
 from laurel.seeding import derive_seed
 from laurel.training.engines import engine_of
 from laurel.training.preload import preload
@@ -104,25 +103,21 @@ def _film(
     """Film an agent before and after its training, and an episode of every arm; runs in a separate process."""
     prepare_worker()
     record: dict[str, Any] = {}
-    accounts: list[Mapping[str, Any]] = []
-    try:
-        record["animation_of"] = _before_and_after(evaluation, agents, folder, accounts)
-    except NotRenderedError as error:
-        record["missing"] = str(error)
-    else:
-        record["portraits"], record["missing"] = _portraits(evaluation, infos, agents, results, folder, accounts)
-    finally:  # also where it is stopped
-        note.write(accounts)
+    with Asking(note) as asking:
+        try:
+            record["animation_of"] = _before_and_after(evaluation, agents, folder, asking)
+        except NotRenderedError as error:
+            record["missing"] = str(error)
+        else:
+            record["portraits"], record["missing"] = _portraits(evaluation, infos, agents, results, folder, asking)
     write_json(folder / FILMS, record)
 
 
-def _before_and_after(
-    evaluation: Evaluation, agents: Sequence[Played], folder: Path, accounts: list[Mapping[str, Any]]
-) -> str:
+def _before_and_after(evaluation: Evaluation, agents: Sequence[Played], folder: Path, asking: Asking) -> str:
     """Film one episode of an agent before and after its training; return its arm.
 
     Args:
-        accounts: usage of the language models that are asked; extended in place.
+        asking: is told who may ask language models.
 
     Raises:
         NotRenderedError: this environment cannot be shown.
@@ -141,10 +136,8 @@ def _before_and_after(
         load_actor(adapter, arm, place, greedy=evaluate.greedy, annotate=annotate),
     )
     steps = evaluate.animation_steps
-    try:
-        before, after = (record(env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
-    finally:
-        accounts += [*(actor.account for actor in actors), *accounts_of(reward.reward if reward else None)]
+    asking.add(*actors, reward=reward)
+    before, after = (record(env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
     side_by_side(before, after, folder / ANIMATION)
     return arm.name
 
@@ -155,12 +148,12 @@ def _portraits(
     agents: Sequence[Played],
     results: pd.DataFrame,
     folder: Path,
-    accounts: list[Mapping[str, Any]],
+    asking: Asking,
 ) -> tuple[list[dict[str, Any]], str]:
     """Film an episode of every arm, of the seed with the median mean return; the start is the same for all.
 
     Args:
-        accounts: as `_before_and_after`.
+        asking: as `_before_and_after`.
 
     Returns:
         Arguments of `Portrait`, the file relative to the folder; and why an arm has none, empty if all have one.
@@ -180,14 +173,13 @@ def _portraits(
             annotate=evaluation.context.annotate,
             initial=weights_seed(evaluation.run_seed, seed),
         )
+        asking.add(actor)
         steps = evaluate.animation_steps
         try:
             played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
         except NotRenderedError as error:  # of a state that the agents filmed before did not reach
             missing = str(error)
             continue
-        finally:
-            accounts.append(actor.account)
         file = f"{PORTRAITS}/{arm}.webp"
         portrait(played, folder / file)
         last = played[-1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,13 +16,13 @@ from laurel.evaluation.distances import Matrix, distances
 from laurel.evaluation.formats import counted
 from laurel.evaluation.hacking import Episode, Hacked, hacked, misled
 from laurel.evaluation.performance import Performance
-from laurel.evaluation.play import Evaluation, load_actor, watching
+from laurel.evaluation.play import Asking, Evaluation, load_actor, watching
 from laurel.evaluation.statistics import return_range
 from laurel.params.annotation import BudgetParams
 from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
-from laurel.rewards.functions import accounts_of, limit
+from laurel.rewards.functions import limit
 from laurel.rewards.stored import StoredRewards
 from laurel.seeding import derive_seed, seed_folder
 
@@ -37,19 +36,19 @@ def hacked_arms(
     agents: Path,
     curves: pd.DataFrame,
     results: pd.DataFrame,
-    accounts: list[Mapping[str, Any]],
+    asking: Asking,
 ) -> list[Hacked]:
     """Find arms whose agents earn more and do worse, with episodes to look at.
 
     Arms whose tasks a curriculum chose are skipped: harder tasks, with more captions, look the same.
 
     Args:
-        accounts: usage of the language models that are asked to play these; extended in place.
+        asking: is told who may ask language models.
     """
     bounds = return_range(curves, results)
     paid = [arm.name for arm in arms.values() if arm.reward and arm.shaping.form == "bonus" and not arm.draws_tasks]
     return [
-        replace(suspect, episodes=_to_look_at(evaluation, arms[suspect.arm], agents, suspect, accounts))
+        replace(suspect, episodes=_to_look_at(evaluation, arms[suspect.arm], agents, suspect, asking))
         for suspect in hacked(curves, paid, agents, bounds)
     ]
 
@@ -140,26 +139,23 @@ def _returns(trajectories: Path) -> DoubleArray:
     return totals[completed] if completed.any() else totals
 
 
-def _to_look_at(
-    evaluation: Evaluation, arm: Arm, agents: Path, suspect: Hacked, accounts: list[Mapping[str, Any]]
-) -> list[Episode]:
+def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, suspect: Hacked, asking: Asking) -> list[Episode]:
     """Play episodes of the agent whose return fell most; return those with the highest pay and the lowest return.
 
     Args:
-        accounts: usage of the language models that are asked; extended in place.
+        asking: is told who may ask language models.
     """
     context, env = evaluation.context, evaluation.context.env
     worst = max(suspect.periods, key=lambda period: period.true[0] - period.true[1])
     adapter, place = context.adapter, agents / arm.name / seed_folder(worst.seed)
     actor = load_actor(adapter, arm, place, greedy=evaluation.evaluate.greedy, annotate=context.annotate)
+    asking.add(actor)
     played = []
     for seed in range(LOOKED_AT):
         learned = watching(arm, context, adapter, evaluation.inputs, worst.seed)
         show = Performance(env, adapter, arm.name, actor, learned, 1, LOOKED_AT_STEPS, derive_seed(seed, "play"))
-        try:
-            moments = [moment for moment, _ in show.moments(None)]
-        finally:
-            accounts += [actor.account, *accounts_of(learned.reward if learned else None)]
+        asking.add(reward=learned)
+        moments = [moment for moment, _ in show.moments(None)]
         paid, last = sum(moment.shaped or 0.0 for moment in moments), moments[-1]
         command = f"laurel play {arm.name} {worst.seed} --seed {seed}"
         played.append(Episode(command, paid, last.total, last.success, last.step))
@@ -173,12 +169,12 @@ def reward_distances(
     agent: AgentParams,
     budget: BudgetParams,
     seed: int,
-    accounts: list[Mapping[str, Any]],
+    asking: Asking,
 ) -> tuple[dict[str, Matrix], list[str]]:
     """Compare all stationary rewards; of a reward made separately for each seed, the first.
 
     Args:
-        accounts: usage of the language models that the rewards ask; extended in place.
+        asking: is told of the rewards, which may ask language models.
 
     Returns:
         The distances and notes of `laurel.evaluation.distances.distances`.
@@ -187,7 +183,5 @@ def reward_distances(
     rewards = {name: stored.load(name, (stored.seeds[name] or agent.seeds)[0], adapter, 0.5) for name in names}
     for reward in rewards.values():
         limit(reward, budget)
-    try:
-        return distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])
-    finally:
-        accounts += [account for reward in rewards.values() for account in accounts_of(reward)]
+        asking.add(reward=reward)
+    return distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])

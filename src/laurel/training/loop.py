@@ -65,8 +65,8 @@ def train_together(
     """
     if tensors is None:
         tensors = on_device(agents[0].task.env, adapter, agents[0].task.settings, agents[0].task.device)
-    helper, interest = _helper(agents[0].task, adapter), _interest(agents[0], adapter)
     opened: list[_Run] = []
+    helper, interest = _helper(agents[0].task, adapter, opened), _interest(agents[0], adapter)
 
     def start(agent: Assignment, *interest: Any) -> _Run:
         opened.append(_Run(agent, adapter, tensors, helper, *interest))
@@ -119,10 +119,22 @@ def _group(runs: Sequence[_Run]) -> LearnerGroup:
     return group_of([run.learner for run in runs], [run.envs for run in runs], [run.rollout for run in runs])
 
 
-def _helper(task: Task, adapter: EnvAdapter) -> Actor | None:
-    """Return the actor that gives hints or subgoals, one for all agents of a process; None without any."""
-    helper = task.settings.helper
-    return None if helper is None else make_helper(helper, adapter, task.annotate)
+def _helper(task: Task, adapter: EnvAdapter, runs: Sequence[_Run]) -> Actor | None:
+    """Return the actor that gives hints or subgoals, one for all agents of a process; None without any.
+
+    Args:
+        runs: of these agents, which note what it asks.
+    """
+    if task.settings.helper is None:
+        return None
+
+    def note() -> None:
+        for run in runs:
+            run.note_if_due()
+
+    helper = make_helper(task.settings.helper, adapter, task.annotate)
+    helper.when_answered(note)
+    return helper
 
 
 def _interest(agent: Assignment, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[str, Any]]:
@@ -223,6 +235,7 @@ class _Run:
             for part in self.reward.learned if self.progress.update else ():
                 part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
             self.used = usage_note(agent.directory)
+            self.reward.when_answered(self.note_if_due)
             self.rows: list[dict[str, Any]] = []
             """Rows of the updates since the curve's last row."""
             self.ends_here = False
@@ -276,7 +289,11 @@ class _Run:
             backend, curriculum = self.envs.backend, self.curriculum
             save(self.directory, task, self.learner, progress, self.reward, curriculum, backend, self.accounts())
         else:
-            self.used.write_if_due(lambda: self.accounts().values())
+            self.note_if_due()
+
+    def note_if_due(self) -> None:
+        """Note what was asked, which a killed process would lose."""
+        self.used.write_if_due(lambda: self.accounts().values())
 
     def accounts(self) -> dict[str, Mapping[str, Any]]:
         """Return the usage of language models by this process, by purpose."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from laurel.agents.learner import Rollout
 from laurel.envs.base import EnvAdapter
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import LearningReward, OutcomesReward, Reward
-from laurel.rewards.functions import CaptionReward, ObservationReward, accounts_of, parts_of
+from laurel.rewards.functions import CaptionReward, ObservationReward, accounts_of, parts_of, when_answered
 from laurel.rewards.paying import RewardCalculator
 from laurel.training.credit import CREDIT, SCHEMA, Credit
 
@@ -65,6 +66,10 @@ class TrainingReward:
             f"its reward{f' ({n})' if n > 1 else ''}": dict(account)
             for n, account in enumerate(accounts_of(self._reward), 1)
         }
+
+    def when_answered(self, call: Callable[[], None]) -> None:
+        """Call a function after each answer of a language model about steps."""
+        when_answered(self._reward, call)
 
     @property
     def rewarded(self) -> bool:

@@ -127,6 +127,7 @@ class _CheckpointCallback(BaseCallback):
         self._curve: list[dict[str, Any]] = []
         self._reported = self._saved = 0
         self._used = usage_note(directory)
+        envs.reward.when_answered(self._note_if_due)
         self._spent, self._started = 0.0, time.perf_counter()
         self._began = time.time()
 
@@ -145,7 +146,10 @@ class _CheckpointCallback(BaseCallback):
         if steps - self._saved >= self._task.checkpoint_steps:
             self._save(self.model, finished=False)
         else:
-            self._used.write_if_due(lambda: self._envs.reward.accounts.values())
+            self._note_if_due()
+
+    def _note_if_due(self) -> None:
+        self._used.write_if_due(lambda: self._envs.reward.accounts.values())
 
     def note_usage(self) -> None:
         """Note what was asked, where training is stopped."""

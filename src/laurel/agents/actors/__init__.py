@@ -146,6 +146,9 @@ class Checked(Actor):
     def account(self) -> Mapping[str, Any]:
         return self.actor.account
 
+    def when_answered(self, call: Callable[[], None]) -> None:
+        self._guarded(self.actor.when_answered, call)
+
     def estimate(self, view: View) -> str | None:
         estimate: str | None = self._guarded(self.actor.estimate, view)
         return estimate

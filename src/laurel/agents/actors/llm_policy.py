@@ -10,7 +10,7 @@ The policy is that of "Grounding Large Language Models in Interactive Environmen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -56,6 +56,9 @@ class ChatModelPolicy(Advisor):
     @property
     def account(self) -> Mapping[str, Any]:
         return self._model.account
+
+    def when_answered(self, call: Callable[[], None]) -> None:
+        self._model.answered = call
 
 
 @actor_kind("method")

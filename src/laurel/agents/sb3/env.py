@@ -7,7 +7,7 @@ one can take its reset step while the others wait. Imports Stable-Baselines3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,6 +104,9 @@ class MixesRewards(Protocol):
     @property
     def accounts(self) -> dict[str, dict[str, Any]]:
         """Cost of computing the reward, if it asks a language model about steps."""
+
+    def when_answered(self, call: Callable[[], None]) -> None:
+        """Call a function after each answer of a language model about steps."""
 
     def mix_into(self, rollout: Rollout, done: float = 0.0) -> dict[str, float | None]:
         """Write `rollout.reward`; return the learned part's figures for the curve."""

@@ -62,6 +62,9 @@ class LikelyActions(Memoryless):
         if self._within is not None:
             self._advisor = self._within(budget)
 
+    def when_answered(self, call: Callable[[], None]) -> None:
+        self._advisor.when_answered(call)
+
     @property
     def account(self) -> Mapping[str, Any]:
         return self._advisor.account
