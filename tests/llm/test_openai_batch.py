@@ -152,6 +152,9 @@ def test_a_cancelled_batch_stops_the_run_after_what_it_answered(api: BatchAPI, s
     rest = [request for number, request in enumerate(hundred()) if number not in dict(seen)]
     assert len(dict(model(api, store).ask(rest))) == 50
     assert set(api.asked.values()) == {1}
+    api.outcomes = ["cancelled"]
+    with pytest.raises(RefusedError, match=r": 1 answer is kept, 2 questions are unanswered\. Run .* send them again"):
+        list(model(api, store).ask(questions("refused 400", "x", "y 500", "z")))
 
 
 def test_a_batch_that_the_server_refuses_stops_the_run_with_its_reason(api: BatchAPI, store: ResponseStore) -> None:

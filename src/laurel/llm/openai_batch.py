@@ -217,7 +217,7 @@ class _Run:
             self._sent[token] = _Sent(batch, entry.made_at, keys, self._first_dialect)
             for key in keys:
                 del self._queue[key]
-            tell(f"{len(keys):,} questions are in batch {batch}, which was sent before")
+            tell(f"{_questions(len(keys))} in batch {batch}, which was sent before")
 
     def _send_one(self, keys: list[str], content: bytes) -> None:
         """Send a batch; its state is on disk before every step."""
@@ -266,6 +266,7 @@ class _Run:
         stop: RefusedError | None = None
         retryable: dict[str, Again] = {}
         handled: list[str] = []
+        answers = 0
         requests = {key: self._asked[key].request for key in sent.keys}
         try:
             for key, outcome in read_batch(self._server, batch, requests, sent.dialect, self._dialect):
@@ -277,6 +278,7 @@ class _Run:
                     stop = outcome
                 else:
                     yield from self._each(key, outcome)
+                answers += isinstance(outcome, Reply)
                 handled.append(key)  # the caller has received it by now
                 sent.keys.discard(key)
         finally:
@@ -286,8 +288,9 @@ class _Run:
             raise stop
         if batch.status == "cancelled" and retryable:
             raise RefusedError(
-                f"Batch {sent.batch} was cancelled at {self._identity.endpoint}: {len(handled):,} answers are kept, "
-                f"{len(retryable):,} questions are unanswered. Run the same command again to send them again."
+                f"Batch {sent.batch} was cancelled at {self._identity.endpoint}: {answers:,} "
+                f"{'answer is' if answers == 1 else 'answers are'} kept, {_questions(len(retryable))} unanswered. "
+                f"Run the same command again to send {'it' if len(retryable) == 1 else 'them'} again."
             )
         for key, outcome in retryable.items():
             self._failed[key] += not outcome.reworded
@@ -340,3 +343,7 @@ class _Run:
         done = f": {counts.completed:,} of {counts.total:,} answered, {counts.failed:,} failed" if counts else ""
         minutes = (time.time() - sent.made_at) / 60
         tell(f"batch {sent.batch} {batch.status.replace('_', ' ')}{done} ({minutes:.0f} min)")
+
+
+def _questions(n: int) -> str:
+    return f"{n:,} question is" if n == 1 else f"{n:,} questions are"
