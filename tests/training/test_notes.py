@@ -145,6 +145,15 @@ def test_agents_of_one_process_share_its_latest_account(tmp_path: Path) -> None:
     assert "about 5 distinct states: 0 calls, 5 answers from the store" in note
 
 
+def test_answers_that_a_stopped_process_was_paid_for_are_calls(tmp_path: Path) -> None:
+    place = left(tmp_path / "0", 10)
+    account = {"model": "tiny", "states": 60, "unread": 0, "calls": 8, "cached": 52, usage.ASKER: "b"}
+    noted = usage.resumed_usage({"a": {"calls": 47, "failures": 1, "cached": 0}}, usage.by_asker([account]))
+    write_json(place / RUN, {"accounts": {"hints": account}, usage.USAGE: noted})
+    (note,) = notes_on_questions([(ARM, 0, place)])
+    assert "about 60 distinct states: 54 calls, 6 answers from the store" in note
+
+
 @pytest.mark.parametrize(("about", "one"), [({}, "state"), ({"about": "pairs of tasks"}, "pair of tasks")])
 def test_one_is_not_written_with_a_plural(about: dict[str, str], one: str, tmp_path: Path) -> None:
     place = left(tmp_path / "0", 10)

@@ -128,6 +128,21 @@ def resumed_usage(stopped: Mapping[str, Usage], current: Mapping[str, Usage]) ->
     return by_asker
 
 
+def with_stopped(account: Mapping[str, Any], usage: Mapping[str, Usage]) -> dict[str, Any]:
+    """Return an account in which the answers that stopped processes were paid for count as calls.
+
+    Args:
+        usage: what `resumed_usage` returns of the account and of stopped processes.
+
+    >>> with_stopped({"asker": "b", "calls": 5, "cached": 30}, {"b": {"calls": 5, "cached": 11}})
+    {'asker': 'b', 'calls': 24, 'cached': 11}
+    """
+    own = usage.get(account.get(ASKER, ""), {})
+    again = account.get(CACHED, 0) - (own.get(CACHED, account.get(CACHED)) or 0)
+    moved = {CALLS: again, CACHED: -again}
+    return {**account, **{key: account[key] + more for key, more in moved.items() if key in account}}
+
+
 def latest(askers: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
     """Return one usage per asker: of several, the one with the most answers, which is the latest."""
     best: dict[str, Usage] = {}

@@ -14,7 +14,7 @@ from laurel.data.asked import ASKED
 from laurel.data.directory import Output
 from laurel.data.json_file import read_json
 from laurel.data.simulated import simulated_labels_of
-from laurel.data.usage import ASKER, CACHED, CALLS, UsageNote, added, by_asker, of_all, resumed_usage
+from laurel.data.usage import ASKER, UsageNote, added, by_asker, of_all, resumed_usage, with_stopped
 from laurel.evaluation.formats import counted
 from laurel.evaluation.play import SCORING, Asking, Played, account_of, usage_note
 from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
@@ -119,11 +119,8 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
         out.asked += account.pop(ASKED, [])
         usage = resumed_usage(of_stopped, by_asker([account, *scoring]))
         out.usage = added(out.usage, of_all([usage]))
-        if spent := usage.get(account.pop(ASKER, None)):
-            repeated = account.get(CACHED, 0) - (spent.get(CACHED) or 0)  # answers that a stopped process asked for
-            account |= {
-                key: account[key] + amount for key, amount in ((CALLS, repeated), (CACHED, -repeated)) if key in account
-            }
+        account = with_stopped(account, usage)
+        account.pop(ASKER, None)
         if account:  # else only the reward that scores episodes asks
             sums = by_arm.setdefault(arm.name, {})
             for key, value in account.items():

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from laurel.agents.figures import METRICS
 from laurel.console import tell
 from laurel.data.json_file import read_json
-from laurel.data.usage import ASKER
+from laurel.data.usage import ASKER, USAGE, with_stopped
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.formats import counted
 from laurel.feedback.annotator_kind import kind_of
@@ -270,10 +270,12 @@ def notes_on_questions(places: Sequence[Agent]) -> list[str]:
 
     Agents of one process share the answers to hints, and a note.
     """
-    accounts: dict[tuple[str, str], Mapping[str, Any]] = {}
+    accounts: dict[tuple[str, str], dict[str, Any]] = {}
     agents: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for arm, seed, place in places:
-        for purpose, account in read_run(place).get("accounts", {}).items():
+        run = read_run(place)
+        for purpose, its_account in run.get("accounts", {}).items():
+            account = with_stopped(its_account, run.get(USAGE, {}))
             asked = account.get(ASKER, f"{arm.name} {seed}"), purpose
             accounts[asked] = max(accounts.get(asked, account), account, key=lambda usage: usage["states"])
             agents.setdefault(asked, []).append((arm.name, seed))
