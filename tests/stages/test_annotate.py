@@ -11,8 +11,10 @@ from laurel.data.preferences import read_pairs, read_preferences
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.annotators.embedding import EmbeddingKind
+from laurel.stages import annotate
 from laurel.stages.pair_labelling import Meter
 from tiny_project import UNTRACKED, Changes, Project, read_json
+from tracked import make_params
 
 
 @pytest.fixture
@@ -145,3 +147,21 @@ def test_captions_of_other_params(project: Project, changes: Changes, sentence: 
     else:
         with pytest.raises(DataError, match=sentence):
             project.run("annotate")
+
+
+def test_the_run_of_labels_names_the_judges_that_were_asked(database: str, tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    params = make_params(annotate={"annotator": "embedding", "judges": {"teacher": {"annotator": "scripted"}}})
+    out = Output(tmp_path / "preferences")
+    (out.path / "judges" / "teacher").mkdir(parents=True)
+    annotate.write_unlabelled(0, params.annotate, out, others=True)
+    sections: Any = {name: getattr(params, name) for name in ("seed", "env", "caption", "annotate", "tracking")}
+    sections["judges"] = ["teacher"]
+    annotate.log(sections, {}, out, [])
+    client = MlflowClient(database)
+    assert client.get_run(str(out.mlflow_run_id)).data.tags["annotator"] == "scripted", "the main judge was not asked"
+    out.counts["pairs"] = 1
+    sections["judges"] = ["main", "teacher"]
+    annotate.log(sections, {}, out, [])
+    assert client.get_run(str(out.mlflow_run_id)).data.tags["annotator"] == "embedding, scripted"

@@ -157,7 +157,11 @@ def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
     if missing := most_frequent(read_missing(path), limit=MOST):
         run.client.set_tag(run.id, "missing_answers", missing[:LONGEST_TAG])
     run.log_directory(path, "preferences")
-    for judge, place in {MAIN: path, **{folder.name: folder for folder in sorted(path.glob("judges/*"))}}.items():
+    judges = {MAIN: path, **{folder.name: folder for folder in sorted(path.glob("judges/*"))}}
+    if asked := [judge for judge in judges if judge != MAIN or out.counts.get("pairs")]:  # maybe not the main one
+        annotators = dict.fromkeys(sections["annotate"].of_judge(judge).annotator for judge in asked)
+        run.client.set_tag(run.id, "annotator", ", ".join(annotators))
+    for judge, place in judges.items():
         if (place / SAMPLE).exists() and (sample := read_sample(place)):
             _track_questions(run, sections, sections["annotate"].of_judge(judge), sample)
 
