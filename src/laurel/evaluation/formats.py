@@ -8,6 +8,8 @@ from typing import Any
 
 NONE = "-"
 """Shown where a number is not defined."""
+ALPHA = 0.05
+"""Level at which a difference is claimed, after Holm's correction for all comparisons of a run."""
 
 
 def number(value: float | None) -> str:
@@ -61,12 +63,14 @@ def share(rate: Mapping[str, Any]) -> str:
 
 
 def p_value(value: float | None) -> str:
-    """Write a p-value, which is never 0.
+    """Write a p-value, which is never 0, nor ALPHA where it is below.
 
-    >>> p_value(0.0004), p_value(0.0312), p_value(None)
-    ('<0.001', '0.031', '-')
+    >>> p_value(0.0004), p_value(0.0312), p_value(0.0498), p_value(0.05), p_value(None)
+    ('<0.001', '0.031', '<0.05', '0.050', '-')
     """
-    return NONE if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
+    if value is None:
+        return NONE
+    return "<0.001" if value < 0.001 else f"<{ALPHA}" if ALPHA - 0.0005 <= value < ALPHA else f"{value:.3f}"
 
 
 def steps(value: float | None) -> str:

@@ -33,8 +33,6 @@ SCHEMA = 3
 
 MEASURES = {"return": "in the end", "area": "while training"}
 """The measures that arms are compared by: the return on fresh episodes, and the area under the learning curve."""
-ALPHA = 0.05
-"""Level at which a difference is claimed, after Holm's correction for all comparisons of a run."""
 
 FURTHER = "further."
 """Prefix of an environment's further measures in the rows of evaluation episodes."""

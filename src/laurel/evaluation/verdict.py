@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from laurel.evaluation.arms import arms_of, main_of
-from laurel.evaluation.formats import counted, steps
-from laurel.evaluation.summary import ALPHA, MEASURES, Arms, n_comparisons, reached, threshold
+from laurel.evaluation.formats import ALPHA, counted, steps
+from laurel.evaluation.summary import MEASURES, Arms, n_comparisons, reached, threshold
 
 LEAST_SEEDS = 6
 """Fewest seeds of an arm with which a difference can be shown: with five, the interval of even P = 1 contains 1/2."""
