@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import laurel
+from acting import Acting
 from laurel.envs.generic import GenericAdapter
 from laurel.errors import EnvError, ParamsError
 from laurel.library.agent import LoadedAgent
@@ -74,6 +75,15 @@ def test_parts_of_an_observation_that_are_missing_are_named() -> None:
         agent.predict({"place": 1})
     with pytest.raises(EnvError, match=r"but got int\. Give"):
         agent.predict(5)
+
+
+def test_an_observation_of_parts_of_different_lengths_is_acted_on() -> None:
+    space = gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Box(-1, 1, (2,))])
+    adapter = GenericAdapter("Robot-v0", space, gym.spaces.Discrete(2))
+    actor = Acting(lambda features: features[:, 1].astype(int))  # whether the first part is 1
+    agent = LoadedAgent(EnvParams(id="Robot-v0"), adapter, actor, actor, 0)
+    assert agent.predict((1, np.zeros(2)))[0] == 1
+    assert agent.predict((np.array([0, 1]), np.zeros((2, 2))))[0].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("wrong", [10, -1, 3.7, math.nan])

@@ -91,11 +91,11 @@ class LoadedAgent:
         """Return whether observations are a batch, and pack them (N, D)."""
         leaf = self._adapter.packed.leaves[0]
         declared = leaf.space.shape or ()
-        numbers = np.asarray(observation)
-        is_single = len(self._adapter.packed.leaves) == 1 and not isinstance(observation, Mapping)
-        if is_single and isinstance(leaf.space, Discrete) and np.issubdtype(numbers.dtype, np.number):
-            self._check_numbers(leaf.space, numbers)
         try:
+            if isinstance(self._adapter.packed.space, Discrete) and not isinstance(observation, Mapping):
+                numbers = np.asarray(observation)  # of a Tuple space it would be ragged
+                if np.issubdtype(numbers.dtype, np.number):
+                    self._check_numbers(self._adapter.packed.space, numbers)
             shape = np.shape(leaf.get(observation))
             if shape == declared:
                 return False, self._adapter.pack_one(observation)[None]
