@@ -100,6 +100,27 @@ def test_pictures_in_dicts_are_not_blurred(tmp_path: Path, monkeypatch: pytest.M
     np.testing.assert_array_equal(both[:-1], rows)
 
 
+class Speaking(Pictures):
+    """Says something, too, which trajectories do not keep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Dict({"n": gym.spaces.Discrete(3), "said": gym.spaces.Text(9)})
+
+    def _look(self) -> Any:
+        return {"n": self.np_random.integers(3), "said": "hello"}
+
+
+def test_observations_without_their_texts_are_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gym.registry, "Speaking-v0", gym.envs.registration.EnvSpec("Speaking-v0", Speaking))
+    trajectories = collected(tmp_path / "t", "Speaking-v0")
+    export(trajectories, "speaking-v0", tmp_path / "sets")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+    (transitions, position), *_ = read_trajectories(trajectories)
+    seen = minari.load_dataset("speaking-v0")[0].observations
+    np.testing.assert_array_equal(seen[:-1], transitions.observation[position.episode_id == 0])
+
+
 def test_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blackjack's tuples come back as such; MiniGrid packs in a way of its own and stays packed."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))

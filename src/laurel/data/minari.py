@@ -20,6 +20,7 @@ from laurel.data.manifest import checked_manifest
 from laurel.data.trajectories import STAGE, Position, read_trajectories
 from laurel.envs import adapter_for, make_reference
 from laurel.envs.base import EnvAdapter, Transitions
+from laurel.envs.spaces import texts_of
 from laurel.errors import DataError
 from laurel.extras import need
 
@@ -104,8 +105,11 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
 
 
 def _observation_space(adapter: EnvAdapter) -> gym.Space[Any]:
-    """Return the environment's space, or a box of rows where the adapter packs observations differently."""
-    return adapter.packed.space if type(adapter).pack_one is EnvAdapter.pack_one else adapter.row_space
+    """Return the environment's space, or a box of rows where these hold something else: the adapter packs observations
+    differently, or leaves out texts.
+    """
+    whole = type(adapter).pack_one is EnvAdapter.pack_one and not texts_of(adapter.packed.space)
+    return adapter.packed.space if whole else adapter.row_space
 
 
 def _has_portable_spec(env: gym.Env[Any, Any]) -> bool:
