@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -148,6 +149,16 @@ def test_an_exception_in_another_packages_plug_in_is_put_down_to_it(tmp_path: Pa
     with pytest.raises(KeyError) as defined_elsewhere:
         brush().mix()
     assert str(blame(defined_elsewhere.value)).startswith('The colour "brush" (their_brush) of another package raised')
+    folder = tmp_path / "their_studio"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "paints.py").write_text("class COLOUR:\n    code = 1\n")
+    (folder / "mixing.py").write_text("def mix():\n    return {}['left']\n")  # as a learner in a file of its own
+    write(tmp_path, "studio", {COLOURS.group: {"studio": "their_studio.paints"}})
+    CALLED.load("studio", "paint.colour")
+    with pytest.raises(KeyError) as of_the_package:
+        importlib.import_module("their_studio.mixing").mix()
+    assert str(blame(of_the_package.value)).startswith('The colour "studio" (their_studio.paints) of another package r')
     with pytest.raises(ZeroDivisionError) as ours:
         _ = 1 / 0
     assert blame(ours.value) is None

@@ -187,19 +187,27 @@ class Plugins(Generic[T_co]):
 
 def blame(error: BaseException) -> PluginError | None:
     """Return the error for an exception that another package's plug-in raised; None if no plug-in was involved."""
-    sentence, trace = None, error.__traceback__
-    while trace is not None:
-        code, module = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__", "")
-        if title := _loaded.get(module):
-            sentence = f"The {title} of another package raised {type(error).__name__} in {code.co_qualname}"
-            if isinstance(error, SystemExit):
-                sentence = f"The {title} of another package called sys.exit() in {code.co_qualname}"
-        trace = trace.tb_next
-    sentence = sentence or _miscalled(error)
+    packages = {module.partition(".")[0]: title for module, title in reversed(_loaded.items())}
+    sentence = _raised(error, _loaded.get) or _miscalled(error)
+    if sentence is None:  # in none of the plug-ins' own modules, but maybe in another one of their package
+        sentence = _raised(error, lambda module: packages.get(module.partition(".")[0]))
     if sentence is None:
         return None
     said = (str(error).strip().splitlines() or ["without a message"])[0].rstrip(".")
     return PluginError(f"{sentence}: {said}. Fix that package; --debug shows where.")
+
+
+def _raised(error: BaseException, title_of: Callable[[str], str | None]) -> str | None:
+    """Return which plug-in raised an exception, by the innermost frame that is in a module of one."""
+    sentence, trace = None, error.__traceback__
+    while trace is not None:
+        code, module = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__", "")
+        if title := title_of(module):
+            sentence = f"The {title} of another package raised {type(error).__name__} in {code.co_qualname}"
+            if isinstance(error, SystemExit):
+                sentence = f"The {title} of another package called sys.exit() in {code.co_qualname}"
+        trace = trace.tb_next
+    return sentence
 
 
 def _miscalled(error: BaseException) -> str | None:
