@@ -263,6 +263,31 @@ def test_a_policy_whose_actions_have_another_shape_is_named(monkeypatch: pytest.
         learner.collect(envs, rollout.observation[-1], rollout)
 
 
+@pytest.mark.parametrize(
+    ("env", "action", "said"),
+    [
+        (Targets, np.nan, "actions of type float64 with NaN or infinity, but finite numbers are required"),
+        (RewardByAction, 2, "actions of type int64 from 2 to 2, but whole numbers from 0 to 1 are required"),
+        (RewardByAction, 0.7, r"actions of type float64 from 0\.7 to 0\.7, but whole numbers"),
+        (RewardByAction, 1, None),
+    ],
+)
+def test_actions_of_another_packages_policy_that_do_not_fit_are_named(
+    env: Any, action: float, said: str | None
+) -> None:
+    class Network(ActorCritic):
+        def act(self, features: Any, *_: Any, **__: Any) -> Any:
+            return (np.full((4, *self.action_shape), action),)
+
+    learner, rollout, envs = collected(probe(env, limit=5), A2CParams(n_envs=4, n_steps=8, hidden=(8,)))
+    learner.policy.__class__ = Network
+    if said is None:
+        learner.collect(envs, rollout.observation[-1], rollout)
+        return
+    with pytest.raises(PluginError, match=f"its act returned {said}"):
+        learner.collect(envs, rollout.observation[-1], rollout)
+
+
 def test_an_algorithm_of_another_package_whose_policy_cannot_be_loaded_is_refused_before_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

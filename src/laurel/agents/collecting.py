@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 
 from laurel.agents.learner import Learner, Rollout
 from laurel.arrays import Array, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import VectorEnv
-from laurel.plugins import in_short, returned_wrongly
+from laurel.plugins import in_short, is_ours, returned_wrongly
 
 
 class Collecting(Learner):
@@ -43,9 +44,25 @@ class Collecting(Learner):
         shape = (len(features), *self.policy.action_shape)
         if isinstance(returned, tuple | list) and returned and np.shape(returned[0]) == shape:
             action: Array = np.asarray(returned[0])
+            if wrong := None if is_ours(type(self.policy)) else _misfit(action, self.adapter):
+                raise returned_wrongly("policy", self.policy, "act", *wrong)
             return action
         needed = (
             f"a tuple is required whose first member is an array of actions of shape {shape}; the others are their "
             "log-probabilities and values"
         )
         raise returned_wrongly("policy", self.policy, "act", in_short(returned), needed)
+
+
+def _misfit(action: Array, adapter: EnvAdapter) -> tuple[str, str] | None:
+    """Return what is wrong with actions that an environment may take for others, and what is required; None if nothing
+    is.
+    """
+    space = adapter.action_space
+    if isinstance(space, gym.spaces.Discrete):
+        if action.dtype.kind in "iu" and ((action >= 0) & (action < space.n)).all():
+            return None
+        found = f"actions of type {action.dtype} from {action.min()} to {action.max()}"
+        return found, f"whole numbers from 0 to {space.n - 1} are required"
+    fits = action.dtype.kind in "iuf" and np.isfinite(action).all()
+    return None if fits else (f"actions of type {action.dtype} with NaN or infinity", "finite numbers are required")
