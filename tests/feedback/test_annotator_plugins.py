@@ -100,6 +100,24 @@ def test_an_annotator_whose_provenance_is_invalid_is_named(
         Kind(params).make(door_key, 0)
 
 
+@pytest.mark.parametrize(
+    ("method", "given", "returned", "needed"),
+    [
+        ("notes", (), "A note.", "a list of texts"),
+        ("missing_here", (), True, "a sentence, or None"),
+        ("goal", (None,), 5, "a text"),
+        ("estimate", (None, ()), "much", r"a laurel\.feedback\.estimate\.Estimate, or None"),
+    ],
+)
+def test_what_its_methods_return_is_checked(method: str, given: tuple[Any, ...], returned: Any, needed: str) -> None:
+    """A note became one for each of its letters."""
+    kind = type("Kind", (type(kind_of(AnnotateParams(annotator="length"))),), {method: lambda self, *_: returned})
+    with pytest.raises(
+        PluginError, match=rf"^The annotator \S*Kind: its {method} returned {returned!r}, but it must return {needed}\."
+    ):
+        getattr(kind(AnnotateParams(annotator="length")), method)(*given)
+
+
 def test_its_section_is_dumped_and_read_back() -> None:
     params = AnnotateParams.model_validate({"annotator": "length", "length": {"longest": 3}})
     dumped = params.model_dump(mode="json")

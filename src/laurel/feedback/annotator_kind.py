@@ -23,7 +23,7 @@ from laurel.llm.budget import Budget
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Section
 from laurel.params.kinds import ANNOTATORS
-from laurel.plugins import is_ours, nothing_returned
+from laurel.plugins import check_returns, is_ours, no_sentence, no_texts, nothing_returned
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
@@ -57,6 +57,18 @@ def remedy_of_ties(tie_band: float, name: str, otherwise: str) -> str:
     return f"a smaller tie band ({name}), or {otherwise}" if tie_band else otherwise
 
 
+def _no_goal(returned: Any) -> str | None:
+    return None if isinstance(returned, str) and returned else "a text"
+
+
+def _no_estimate(returned: Any) -> str | None:
+    return None if isinstance(returned, Estimate | None) else "a laurel.feedback.estimate.Estimate, or None"
+
+
+_RETURNS = {"goal": _no_goal, "missing_here": no_sentence, "notes": no_texts, "estimate": _no_estimate}
+"""Method of `AnnotatorKind` -> what another package's class must return; see `laurel.plugins.check_returns`."""
+
+
 class AnnotatorKind(ABC):
     """An annotator as the params define it, before it is made.
 
@@ -79,6 +91,7 @@ class AnnotatorKind(ABC):
         super().__init_subclass__(**options)
         if "make" in vars(cls) and not is_ours(cls):
             cls.make = _complete(cls.make)  # type: ignore[method-assign]
+        check_returns(cls, "annotator", _RETURNS)
 
     @property
     def section(self) -> Any:
