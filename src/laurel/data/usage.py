@@ -137,10 +137,10 @@ def with_stopped(account: Mapping[str, Any], usage: Mapping[str, Usage]) -> dict
     >>> with_stopped({"asker": "b", "calls": 5, "cached": 30}, {"b": {"calls": 5, "cached": 11}})
     {'asker': 'b', 'calls': 24, 'cached': 11}
     """
-    own = usage.get(account.get(ASKER, ""), {})
-    again = account.get(CACHED, 0) - (own.get(CACHED, account.get(CACHED)) or 0)
-    moved = {CALLS: again, CACHED: -again}
-    return {**account, **{key: account[key] + more for key, more in moved.items() if key in account}}
+    used = usage.get(account.get(ASKER, ""), {})
+    repeated = account.get(CACHED, 0) - (used.get(CACHED, account.get(CACHED)) or 0)
+    changes = {CALLS: repeated, CACHED: -repeated}
+    return {**account, **{key: account[key] + change for key, change in changes.items() if key in account}}
 
 
 def latest(askers: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:

@@ -112,7 +112,7 @@ def _held(declared: Any, stored: np.dtype[Any]) -> np.iinfo[Any] | None:
     such as -1 to 255.
     """
     ranges = [np.iinfo(dtype) for dtype in (declared, stored) if dtype is not None and dtype.kind in "iu"]
-    return min(ranges, key=lambda one: one.bits) if declared is not None and declared.kind in "iu" else None
+    return min(ranges, key=lambda limits: limits.bits) if declared is not None and declared.kind in "iu" else None
 
 
 def _check_observation(
