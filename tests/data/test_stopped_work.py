@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from laurel.data.directory import output_directory
+from laurel.data.manifest import read_manifest
 
 
 def leftovers(parent: Path) -> list[str]:
@@ -43,6 +44,22 @@ def test_stopped_work_goes_on_with_a_higher_limit(tmp_path: Path) -> None:
     assert stop(tmp_path / "a", low) == []
     assert stop(tmp_path / "a", high) == ["done"]
     assert stop(tmp_path / "a", {"annotate": {"seed": 1, "budget": {"max_calls": 20}}}) == []
+
+
+def test_what_was_used_under_another_limit_counts(tmp_path: Path) -> None:
+    """A later stage may have reached it, so that it is raised and the earlier stages run again, with stored answers."""
+
+    def used(calls: int, cached: int, limit: int, **annotate: int) -> dict[str, float | None]:
+        params = {"annotate": {"seed": 0, "budget": {"max_calls": limit}, **annotate}}
+        with output_directory(tmp_path / "a", stage="collect", params=params) as out:
+            out.use({"calls": calls, "cached": cached})
+        return dict(read_manifest(tmp_path / "a")["usage"])
+
+    assert used(16, 0, limit=20) == {"calls": 16, "cached": 0}
+    assert used(0, 16, limit=30) == {"calls": 16, "cached": 0}
+    assert used(2, 16, limit=40) == {"calls": 18, "cached": 0}
+    assert used(0, 18, limit=40) == {"calls": 0, "cached": 18}, "the same once more"
+    assert used(5, 0, limit=50, seed=1) == {"calls": 5, "cached": 0}, "other work"
 
 
 def test_a_damaged_note_of_seconds_does_not_stop_the_work_for_ever(tmp_path: Path) -> None:

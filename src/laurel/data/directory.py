@@ -25,7 +25,7 @@ from laurel.data import digests
 from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.disk import FULL, is_full, reason_of
 from laurel.data.json_file import digest_json, read_json, write_json
-from laurel.data.manifest import MANIFEST, RUN, checked_manifest, digest_directory
+from laurel.data.manifest import MANIFEST, RUN, checked_manifest, digest_directory, read_manifest
 from laurel.data.own_files import contents_named
 from laurel.data.ownership import check_replaceable
 from laurel.data.replacing import followed, lock_of, recover, replace_directory
@@ -65,7 +65,7 @@ class Output:
     usage: Usage = field(default_factory=dict)
     """Cost: model calls, tokens. The same result may cost nothing the next time."""
     spent: Spent | None = None
-    """What stopped runs of the same work used."""
+    """What stopped runs of the same work used, or one that was finished under other LIMITS."""
     mlflow_run_id: str | None = None
     mlflow_left: str | None = None
     """The run that was not filled, nor perhaps ended, because MLflow failed."""
@@ -136,6 +136,8 @@ def output_directory(
             check_replaceable(output, stage)
             # what was paid for counts whatever the limits are now, since its answers are used
             spent = _spent(output, _key(stage, without_limits(params, on_limit=False), made_from))
+            if not spent.file.exists():
+                spent.usage = _used_under_other_limits(output, stage, params, made_from)
             _remove_stale(output, keep=[spent.file, *([partial] if resumable else [])])
         try:
             with _explaining(output):
@@ -263,6 +265,23 @@ def _spent(output: Path, key: str) -> Spent:
         spent.forget()  # that run was killed only after its output was in place
         return Spent(spent.file)
     return spent
+
+
+def _used_under_other_limits(
+    output: Path, stage: str, params: Mapping[str, Any], made_from: Mapping[str, str]
+) -> Usage:
+    """Return the usage of an output that differs only in LIMITS from what is made now: its answers are used again, as
+    when a later stage has reached a limit that is raised. Empty for any other output.
+    """
+    try:
+        before = read_manifest(output, stage)
+    except DataError:
+        return {}
+    then = before["params"]
+    if (before["version"], before["inputs"]) != (__version__, made_from) or digest_json(then) == digest_json(params):
+        return {}
+    work = [digest_json(without_limits(one, on_limit=False)) for one in (then, params)]
+    return dict(before["usage"]) if work[0] == work[1] else {}
 
 
 def _remove_stale(output: Path, keep: Sequence[Path]) -> None:

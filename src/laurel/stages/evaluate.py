@@ -95,6 +95,7 @@ def run(
         shared_budget(annotate) as sections["annotate"],
         output_directory(output, stage="evaluate", params=described, inputs=inputs, resumable=True) as out,
     ):
+        out.use({})
         subject = _Subject.of(sections, inputs, manifests)
         out.own_files = contents_named(described)
         results = play_agents(subject.evaluation, subject.played, sections["agent"].workers, out.path / EPISODES)
