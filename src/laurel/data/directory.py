@@ -280,7 +280,7 @@ def _used_under_other_limits(
     then = before["params"]
     if (before["version"], before["inputs"]) != (__version__, made_from) or digest_json(then) == digest_json(params):
         return {}
-    work = [digest_json(without_limits(one, on_limit=False)) for one in (then, params)]
+    work = [digest_json(without_limits(content, on_limit=False)) for content in (then, params)]
     return dict(before["usage"]) if work[0] == work[1] else {}
 
 
