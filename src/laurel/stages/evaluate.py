@@ -80,13 +80,8 @@ def run(
     Raises:
         DataError: an input is missing or damaged, or does not match the others.
     """
-    inputs = {
-        "trajectories": trajectories,
-        "captions": captions,
-        "preferences": preferences,
-        "reward": reward,
-        "agents": agents,
-    }
+    inputs = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
+    inputs |= {"reward": reward, "agents": agents}
     annotate, described = sections["annotate"], used(sections)
     manifests = read_inputs(described, inputs)  # the report says that these were its parameters
     kept = responses if annotate.keeps_responses else None
@@ -95,7 +90,7 @@ def run(
         shared_budget(annotate) as sections["annotate"],
         output_directory(output, stage="evaluate", params=described, inputs=inputs, resumable=True) as out,
     ):
-        out.use({})
+        out.use({})  # what stopped runs used
         subject = _Subject.of(sections, inputs, manifests)
         out.own_files = contents_named(described)
         results = play_agents(subject.evaluation, subject.played, sections["agent"].workers, out.path / EPISODES)
