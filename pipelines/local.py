@@ -93,28 +93,28 @@ def run_locally(
     with (
         _alone(output, params) as log,
         _closed_if_stopped(params, output / STEPS),
+        _listening(_Listener(log, sys.stderr, everything=debug)) as listener,
         _runner(runner, image or IMAGE, params.annotate, output / STEPS) as (chosen, name, code),
     ):
         earlier = set(_made(output, kind))
         if not resume:
             shutil.rmtree(cache, ignore_errors=True)
         pipeline = make_pipeline(params, image=name, on_this_machine=True, retries=retries, sweep=sweep)
-        with _listening(_Listener(log, sys.stderr, everything=debug)) as listener:
-            places = {"pipeline_root": str(output / STEPS), "cache_root": str(cache)}
-            # no step has a workspace, for which KFP makes a temporary folder that a killed run leaves behind
-            local.init(chosen, workspace_root="", enable_caching=True, **places)
-            try:
-                pipeline(**arguments(params, code_with_files(code, params, [output])))
-                (produced,) = set(_made(output, kind)) - earlier
-            # KFP raises the first, without a cause, for any step that fails; the other follows where it takes a
-            # container that failed for one that succeeded
-            except (RuntimeError, ValueError) as error:
-                sentence = _explain(listener, str(error), output / LOG)
-                raise PipelineError(f"{sentence} With --resume, finished steps are not repeated.") from error
-            except OSError as error:  # of KFP itself, where it makes the steps' folders
-                raise DataError(
-                    f"{output}: cannot be written ({reason_of(error)}). With --resume, finished steps are not repeated."
-                ) from error
+        places = {"pipeline_root": str(output / STEPS), "cache_root": str(cache)}
+        # no step has a workspace, for which KFP makes a temporary folder that a killed run leaves behind
+        local.init(chosen, workspace_root="", enable_caching=True, **places)
+        try:
+            pipeline(**arguments(params, code_with_files(code, params, [output])))
+            (produced,) = set(_made(output, kind)) - earlier
+        # KFP raises the first, without a cause, for any step that fails; the other follows where it takes a
+        # container that failed for one that succeeded
+        except (RuntimeError, ValueError) as error:
+            sentence = _explain(listener, str(error), output / LOG)
+            raise PipelineError(f"{sentence} With --resume, finished steps are not repeated.") from error
+        except OSError as error:  # of KFP itself, where it makes the steps' folders
+            raise DataError(
+                f"{output}: cannot be written ({reason_of(error)}). With --resume, finished steps are not repeated."
+            ) from error
     partial = place.with_name(f".{kind}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:

@@ -21,13 +21,15 @@ GRACE = 30.0
 
 @contextmanager
 def ended_once_interrupted(end: Callable[[], object], interrupted: threading.Event) -> Iterator[None]:
-    """Call `end` again and again once Ctrl-C is pressed, until the block ends.
+    """Call `end` again and again once Ctrl-C is pressed, until the block and all threads that it has started end.
+
+    KFP does not wait for a thread if Ctrl-C was pressed while it started it, and this thread would run its step.
 
     Args:
         end: ends the steps that are running.
         interrupted: is set if Ctrl-C was pressed.
     """
-    ended = threading.Event()
+    ended, earlier = threading.Event(), threading.enumerate()
 
     def end_until_ended() -> None:
         end()
@@ -49,8 +51,11 @@ def ended_once_interrupted(end: Callable[[], object], interrupted: threading.Eve
     finally:
         if in_main_thread:
             signal.signal(signal.SIGINT, previous)
-        ended.set()
         if interrupted.is_set():
+            for thread in threading.enumerate():
+                if thread not in earlier and not thread.daemon:
+                    thread.join()
+            ended.set()
             ending.join()
 
 
