@@ -243,9 +243,14 @@ def check_returns(kind: type, noun: str, checks: Mapping[str, Callable[[Any], st
         noun: what the plug-in is, such as "reward method".
         checks: method -> a function of what it returned, which says what it must return if that is something else.
     """
-    for name, check in ({} if is_ours(kind) else checks).items():
+    wrap_methods(kind, {name: functools.partial(_checked, name, noun, check) for name, check in checks.items()})
+
+
+def wrap_methods(kind: type, wrappers: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]]) -> None:
+    """Wrap the methods that a class defines, if it is another package's or in a user's file."""
+    for name, wrapped in ({} if is_ours(kind) else wrappers).items():
         if inspect.isfunction(method := vars(kind).get(name)):
-            setattr(kind, name, _checked(method, name, noun, check))
+            setattr(kind, name, wrapped(method))
 
 
 def no_sentence(returned: Any) -> str | None:
@@ -259,7 +264,7 @@ def no_texts(returned: Any) -> str | None:
 
 
 def _checked(
-    method: Callable[..., Any], name: str, noun: str, check: Callable[[Any], str | None]
+    name: str, noun: str, check: Callable[[Any], str | None], method: Callable[..., Any]
 ) -> Callable[..., Any]:
     @functools.wraps(method)
     def checked(self: Any, *given: Any, **named: Any) -> Any:

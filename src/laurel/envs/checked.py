@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from laurel.envs.guard import NOT_OURS, failure
 from laurel.errors import EnvError, LaurelError
-from laurel.plugins import in_short, is_ours
+from laurel.plugins import in_short, wrap_methods
 
 Check = Callable[[Any, tuple[Any, ...]], str | None]
 """Takes what a method returned and its arguments; returns what it must be if it is something else."""
@@ -19,15 +18,10 @@ Check = Callable[[Any, tuple[Any, ...]], str | None]
 
 def check_methods(adapter: type) -> None:
     """Check what the methods of an adapter class return, if it is not one of Laurel's own; done once per class."""
-    if is_ours(adapter):
-        return
-    for name, check in _CHECKS.items():
-        method = vars(adapter).get(name)
-        if inspect.isfunction(method):
-            setattr(adapter, name, _checked(name, method, check))
+    wrap_methods(adapter, {name: functools.partial(_checked, name, check) for name, check in _CHECKS.items()})
 
 
-def _checked(name: str, method: Callable[..., Any], check: Check) -> Callable[..., Any]:
+def _checked(name: str, check: Check, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **named: Any) -> Any:
         try:

@@ -192,7 +192,7 @@ def play_agent(
             seed=derive_seed(evaluation.run_seed, "evaluate", seed),
             learned=learned,
             advance=advance,
-            each_step=asking.note_if_due,  # another package's actor may not tell of answers
+            each_step=asking.note_if_due,  # another package's actor may not report its answers
         )
     frame = pd.DataFrame(rows)
     frame.insert(0, "arm", arm.name)

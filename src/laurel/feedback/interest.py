@@ -34,7 +34,7 @@ def boring(
     Args:
         adapter: has the K tasks in words.
         judge: `main`, the annotator of the section, or one of `annotate.judges`.
-        note: is told the usage meanwhile, and where asking fails: answers are paid before there is an agent.
+        note: called with the usage so far, also if asking fails: answers are paid for before there is an agent.
 
     Raises:
         ParamsError: no judge has that name.

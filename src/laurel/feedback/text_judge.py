@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
 
 from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
 from laurel.errors import AnnotationError
-from laurel.plugins import is_ours
+from laurel.plugins import wrap_methods
 
 ANSWERS = {
     "utility": ("biuf", "an array of finite numbers"),
@@ -34,11 +34,9 @@ class TextJudge(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if is_ours(cls):
-            return
-        for name, (kinds, required) in ANSWERS.items():
-            if name in vars(cls):
-                setattr(cls, name, _checked(name, vars(cls)[name], kinds, required))
+        wrap_methods(
+            cls, {name: partial(_checked, name, kinds, required) for name, (kinds, required) in ANSWERS.items()}
+        )
 
     @property
     def provenance(self) -> str:
@@ -66,7 +64,7 @@ class TextJudge(ABC):
         return self.utility(texts) > 0
 
 
-def _checked(name: str, method: Callable[..., Any], kinds: str, required: str) -> Callable[..., Array]:
+def _checked(name: str, kinds: str, required: str, method: Callable[..., Any]) -> Callable[..., Array]:
     """Wrap a method of another package's judge, to refuse results that are not one valid answer per text."""
 
     @wraps(method)

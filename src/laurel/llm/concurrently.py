@@ -25,7 +25,7 @@ from laurel.interrupt import ctrl_c_noted
 GRACE = 3.0
 """Seconds to wait after Ctrl-C for pending calls, which have to be paid for anyway."""
 GRACE_AFTER_ERROR = 30.0
-"""The same after an error, when nobody waits at the keyboard."""
+"""The same after an error, when no user waits at the keyboard."""
 SWITCH = 0.0005
 """Switch interval of the GIL in seconds: with Python's default of 5 ms, slots of the window stay empty longer."""
 Item = TypeVar("Item")

@@ -50,7 +50,7 @@ class Ledger:
         self._file, self._account = file, account or uuid4().hex
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[Path]]:
-        """Begin anew in another process, which spends on its own account."""
+        """Start from zero in another process, whose spending is counted separately."""
         return Ledger, (self._file,)
 
     def alone(self) -> FileLock:

@@ -269,7 +269,7 @@ def _recorded(base: Any, groups: Sequence[Group], sampler: Any, *, returns_log_p
 
     Args:
         sampler: the model that sampled them, whose likelihoods the clipped ratios of grpo and rloo divide by; TRL takes
-            the trained model's own, since it would sample anew for each step. None: there is one step, or no ratio.
+            the trained model's own, since it would sample again for each step. None: there is one step, or no ratio.
     """
     import torch
     from accelerate.utils import gather_object

@@ -163,7 +163,7 @@ class LimitedReward(AskingReward, Protocol):
 
 @runtime_checkable
 class ReportingReward(AskingReward, Protocol):
-    """An asking reward that tells of each answer."""
+    """An asking reward that reports each answer."""
 
     def when_answered(self, call: Callable[[], None]) -> None:
         """Call a function after each answer of the language model, when `account` has it."""

@@ -99,7 +99,7 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
 
 @contextmanager
 def noting(note: UsageNote, out: Output) -> Iterator[Asking]:
-    """Yield what is told who asks language models in the block.
+    """Yield what notes the usage of language models in the block, by actors and rewards that are added to it.
 
     Their usage is added to that of the output, with that of stopped runs.
     """

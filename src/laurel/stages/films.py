@@ -117,7 +117,7 @@ def _before_and_after(evaluation: Evaluation, agents: Sequence[Played], folder: 
     """Film one episode of an agent before and after its training; return its arm.
 
     Args:
-        asking: is told who may ask language models.
+        asking: gets the actors and the reward, which may ask language models.
 
     Raises:
         NotRenderedError: this environment cannot be shown.

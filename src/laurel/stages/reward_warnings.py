@@ -43,7 +43,7 @@ def hacked_arms(
     Arms whose tasks a curriculum chose are skipped: harder tasks, with more captions, look the same.
 
     Args:
-        asking: is told who may ask language models.
+        asking: gets the actors and rewards that may ask language models.
     """
     bounds = return_range(curves, results)
     paid = [arm.name for arm in arms.values() if arm.reward and arm.shaping.form == "bonus" and not arm.draws_tasks]
@@ -143,7 +143,7 @@ def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, suspect: Hacked,
     """Play episodes of the agent whose return fell most; return those with the highest pay and the lowest return.
 
     Args:
-        asking: is told who may ask language models.
+        asking: gets the actors and rewards that may ask language models.
     """
     context, env = evaluation.context, evaluation.context.env
     worst = max(suspect.periods, key=lambda period: period.true[0] - period.true[1])
@@ -174,7 +174,7 @@ def reward_distances(
     """Compare all stationary rewards; of a reward made separately for each seed, the first.
 
     Args:
-        asking: is told of the rewards, which may ask language models.
+        asking: gets the rewards, which may ask language models.
 
     Returns:
         The distances and notes of `laurel.evaluation.distances.distances`.
