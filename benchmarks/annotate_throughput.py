@@ -19,10 +19,10 @@ from aiohttp import web
 from record import about, command_line, load_average, write
 from sampled import Parts, parts_of, sampled
 
+from laurel.heap import heap_frozen
 from laurel.llm.chat import ChatRequest, Message, Reply, Sampling
 from laurel.llm.openai_chat import OpenAIChat
 from laurel.params.judges import OpenAIParams
-from laurel.stages.pair_labelling import heap_frozen
 
 PACKAGES = ("openai", "aiohttp", "laurel-rl")
 QUESTION = "Which of the two is better? " + "The agent moves towards the goal. " * 20

@@ -20,6 +20,7 @@ import laurel.envs
 from browser import PROGRAM, Browser
 from installed import install_examples
 from laurel import permissions
+from laurel.agents.algorithms.language_model import CAUSAL
 from tiny_project import UNTRACKED, Project, make_repository
 
 # The same examples every time, however slow the machine: a search for new ones is
@@ -81,7 +82,8 @@ def _warm_workers() -> Iterator[None]:
     The server that they are forked from starts with the first test that wants one, and serves all others of this
     process, whatever they would have it import.
     """
-    modules = ("laurel.training.arms", "laurel.evaluation.play", "torch._dynamo", "envpool", "minigrid", "pandas")
+    modules = ["laurel.training.arms", "laurel.evaluation.play", "torch._dynamo", "envpool", "minigrid", "pandas"]
+    modules += [*CAUSAL, "peft", "trl.trainer.sft_trainer"]
     adapters = [f"laurel.envs.{module.name}" for module in pkgutil.iter_modules(laurel.envs.__path__)]
     choose = forkserver.set_forkserver_preload
     with pytest.MonkeyPatch.context() as patch:

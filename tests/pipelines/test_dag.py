@@ -27,6 +27,7 @@ WRITES_NOTHING = {
     "console.py": "speaks to the user",
     "errors.py": "speaks to the user",
     "extras.py": "says which package is missing",
+    "heap.py": "puts garbage collection off",
     "interrupt.py": "stops a stage",
     "permissions.py": "lets a stage ask, or refuses",
     "progress.py": "speaks to the user",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,13 @@ class Algorithm(ABC, Generic[Settings]):
     @property
     def packages(self) -> tuple[str, ...]:
         """Python packages that it needs and that images contain only if built with them."""
+        return ()
+
+    def imports(self, work: Literal["train", "play"]) -> tuple[str, ...]:
+        """Return further modules that processes import to train its agents or to play episodes with them.
+
+        They are imported once, not by each process: list those that take seconds.
+        """
         return ()
 
     def check(self, adapter: EnvAdapter) -> None:

@@ -221,7 +221,12 @@ def play_agents(evaluation: Evaluation, agents: Sequence[Played], workers: int |
         if not is_whole(table)
     ]
     with progress(len(jobs) * episodes, "evaluate", "episodes") as advance:
-        run_jobs(jobs, workers, advance, preload("play", evaluation.context.env))
+        run_jobs(
+            jobs,
+            workers,
+            advance,
+            preload("play", evaluation.context.env, {arm.name: arm for arm, _, _ in agents}.values()),
+        )
     return pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
 
 

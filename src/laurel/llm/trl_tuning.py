@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from laurel.errors import TrainingError
 from laurel.extras import need
+from laurel.heap import heap_frozen
 from laurel.llm.causal import plain_tokenizer, put_weights, trained, weights_of
 from laurel.llm.local_model import LocalModel
 from laurel.llm.quiet import errors_alone, no_bars
@@ -323,6 +324,7 @@ def _recorded(base: Any, groups: Sequence[Group], sampler: Any, *, returns_log_p
     return Recorded
 
 
+@heap_frozen(cleared=True)  # accelerate collects garbage before it trains
 def _train(
     local: LocalModel,
     trainer: Any,

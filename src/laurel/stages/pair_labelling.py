@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.probe import ask, has_probe, load_probe
 from laurel.feedback.rounds import OneRound, Rounds, make_rounds
+from laurel.heap import heap_frozen
 from laurel.llm.budget import Budget
 from laurel.llm.encoder import load_encoder
 from laurel.params.annotation import AnnotateParams
@@ -38,20 +38,6 @@ from laurel.stages.label_verdict import conclude
 Pairs = TypeVar("Pairs", "IntArray", range)
 Failures = Mapping[str, Mapping[str, int]]
 """Annotator -> reason -> number of missing answers."""
-
-
-@contextmanager
-def heap_frozen() -> Iterator[None]:
-    """Exclude all existing objects from garbage collection within the block.
-
-    For loops with many short-lived objects: with the libraries imported, a full collection takes tens of milliseconds,
-    and there are dozens per million labels.
-    """
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 class Meter:

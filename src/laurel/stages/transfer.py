@@ -307,7 +307,8 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
                 episodes = len(origin.params.agent.seeds) * target.params.evaluate.episodes
                 jobs.append(Job(name, play, args, units=episodes, kind=target.name))
     with progress(sum(job.units for job in jobs), "transfer: agents", "episodes") as advance:
-        modules = dict.fromkeys(module for source in sources for module in preload("play", source.params.env))
+        lists = [preload("play", source.params.env, source.params.resolved_arms.values()) for source in sources]
+        modules = dict.fromkeys(module for modules in lists for module in modules)
         run_jobs(jobs, sources[0].params.agent.workers, advance, list(modules))
     return {
         origin.name: {

@@ -7,8 +7,11 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Literal
 
+from laurel.agents.algorithms import algorithm_of
+from laurel.agents.algorithms.language_model import CAUSAL
 from laurel.envs import modules_of
 from laurel.params import EnvParams
+from laurel.params.algorithms import AlgorithmParams
 from laurel.params.resolved_arms import Arm
 from laurel.rewards import methods
 
@@ -30,11 +33,8 @@ _MODULES: Mapping[Work, tuple[str, ...]] = {
     "train": ("laurel.training.arms", "laurel.rewards.model", "threadpoolctl"),
 }
 """Work of a process -> modules that it imports."""
-_OF_ENGINE: Mapping[str, tuple[str, ...]] = {
-    "laurel": (),
-    "sb3": ("laurel.training.sb3", "torch._dynamo"),  # the latter is imported by the classes of torch.optim
-}
-"""Engine -> further modules of a process that trains with it."""
+_SB3 = ("laurel.training.sb3", "torch._dynamo")
+"""Further modules of a process that trains with Stable-Baselines3; the classes of torch.optim import the second one."""
 _ANY = (
     "laurel.cli.app",
     "laurel.training.plugins_read",
@@ -56,5 +56,17 @@ def preload(work: Work, env: EnvParams, arms: Iterable[Arm] = ()) -> list[str]:
     modules += [f"{methods.__name__}.{module.name}" for module in iter_modules(methods.__path__)]
     if work == "train" and find_spec("envpool"):
         modules.append("envpool")
-    modules += [module for arm in arms for module in _OF_ENGINE[arm.agent.engine]]
+    for arm in arms:
+        modules += _of_arm(work, arm)
     return list(dict.fromkeys(modules))
+
+
+def _of_arm(work: Work, arm: Arm) -> tuple[str, ...]:
+    """Return the modules that an arm's algorithm or actor adds."""
+    if work == "reward":
+        return ()
+    if not arm.trained:
+        return CAUSAL if work == "play" and arm.actor == "language_model" else ()
+    if isinstance(arm.agent.settings, AlgorithmParams):
+        return algorithm_of(arm.agent.settings).imports(work)
+    return _SB3 if work == "train" else ()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from laurel.agents.actions import discrete_actions
 from laurel.agents.algorithm import Algorithm
-from laurel.agents.algorithms.language_model import LanguageModelAlgorithm
+from laurel.agents.algorithms.language_model import CAUSAL, LanguageModelAlgorithm
 from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError
 from laurel.extras import need
@@ -26,6 +26,9 @@ class GLAMAlgorithm(Algorithm[GLAMParams]):
     @property
     def packages(self) -> tuple[str, ...]:
         return ("peft",) if self.settings.rank else ()
+
+    def imports(self, work: Literal["train", "play"]) -> tuple[str, ...]:
+        return (*CAUSAL, *self.packages)
 
     def check(self, adapter: EnvAdapter) -> None:
         from laurel.agents.language_model.chain import chain_settings

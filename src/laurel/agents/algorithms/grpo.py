@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from laurel.agents.algorithm import Algorithm
+from laurel.agents.algorithms.language_model import CAUSAL, TRAINERS
 from laurel.envs.base import EnvAdapter
 from laurel.envs.completions import text_sizes
 from laurel.extras import need
@@ -25,6 +26,9 @@ class GroupAlgorithm(Algorithm[Settings]):
     @property
     def packages(self) -> tuple[str, ...]:
         return ("trl", "peft")
+
+    def imports(self, work: Literal["train", "play"]) -> tuple[str, ...]:
+        return (*CAUSAL, "peft", *((f"trl.trainer.{TRAINERS[self.settings.algorithm]}",) if work == "train" else ()))
 
     def check(self, adapter: EnvAdapter) -> None:
         from laurel.llm.local_model import check_installed

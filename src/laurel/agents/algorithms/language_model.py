@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from laurel.agents.actions import discrete_actions
 from laurel.agents.actor import View
@@ -16,6 +16,24 @@ from laurel.params.language_actor import TINY, LanguageActorParams
 if TYPE_CHECKING:
     from laurel.agents.learner import PolicyNetwork
 
+CAUSAL = (
+    "laurel.llm.causal",
+    "transformers.generation.utils",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.llama.modeling_llama",
+    "transformers.tokenization_utils_tokenizers",
+)
+"""Modules that are imported to load a Llama and to generate text; most of them serve other language models, too."""
+TRAINERS = {
+    "dpo": "dpo_trainer",
+    "kto": "kto_trainer",
+    "simpo": "sft_trainer",  # TRL's experimental module for SimPO announces itself when it is imported
+    "infonce": "grpo_trainer",
+    "grpo": "grpo_trainer",
+    "rloo": "rloo_trainer",
+}
+"""Loss -> module of `trl.trainer`."""
+
 
 class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
     """Fits environments with Discrete actions whose adapters have words for observations."""
@@ -26,6 +44,12 @@ class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
     @property
     def packages(self) -> tuple[str, ...]:
         return ("trl", "peft")
+
+    def imports(self, work: Literal["train", "play"]) -> tuple[str, ...]:
+        acting = (*CAUSAL, "peft") if self.settings.rank else CAUSAL
+        if work == "play":
+            return acting
+        return (*acting, "trl.trainer.sft_trainer", f"trl.trainer.{TRAINERS[self.settings.loss]}", "scipy.stats")
 
     def check(self, adapter: EnvAdapter) -> None:
         from laurel.agents.language_model.chain import chain_settings, make_chain
