@@ -83,7 +83,7 @@ def _warm_workers() -> Iterator[None]:
     process, whatever they would have it import.
     """
     modules = ["laurel.training.arms", "laurel.evaluation.play", "torch._dynamo", "envpool", "minigrid", "pandas"]
-    modules += [*CAUSAL, "peft", "trl.trainer.sft_trainer"]
+    modules += [*CAUSAL, "peft", "trl.trainer.sft_trainer", "stable_baselines3"]
     adapters = [f"laurel.envs.{module.name}" for module in pkgutil.iter_modules(laurel.envs.__path__)]
     choose = forkserver.set_forkserver_preload
     with pytest.MonkeyPatch.context() as patch:

@@ -6,7 +6,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -34,31 +34,39 @@ pyarrow.array([1]).fill_null(0).to_numpy()
 print([name for name in sorted(set(sys.modules) - before) if not name.startswith("pyarrow.")])
 """
 
-
-TUNED = """
+ACTED = """
+import pathlib
 from laurel.llm.causal import load_causal
 from laurel.llm.tiny_model import write_tiny_model
-from laurel.llm.trl_tuning import Pair, Tuning, imitate, learn_from_pairs
 local = load_causal(str(write_tiny_model(pathlib.Path(sys.argv[2]), ["left", "right"], width=16, heads=2)))
-if sys.argv[3] == "train":
-    imitate(local, [("go", "left")] * 2, Tuning(), 0)
-    learn_from_pairs(local, [Pair("go", "left", "right")] * 2, "dpo", Tuning(), 0)
 """
+TUNED = f"""{ACTED}
+from laurel.llm.trl_tuning import Pair, Tuning, imitate, learn_from_pairs
+imitate(local, [("go", "left")] * 2, Tuning(), 0)
+learn_from_pairs(local, [Pair("go", "left", "right")] * 2, "dpo", Tuning(), 0)
+"""
+LANGUAGE_MODEL = {"algorithm": "language_model", "language_model": {"loss": "dpo"}}
+SB3 = {"engine": "sb3", "sb3": {"algorithm": "DQN"}}
+LEARNED = "import stable_baselines3; torch.optim.Adam([torch.zeros(1, requires_grad=True)])"
+LARGE = {"transformers", "trl", "peft", "datasets", "sympy", "scipy", "accelerate", "stable_baselines3"}
+"""Packages that take long to import."""
 
 
-@pytest.mark.parametrize("work", ["train", "play"])
-def test_language_models_are_imported_by_the_server(work: Work, tmp_path: Path) -> None:
-    arm = {"reward": None, "agent": {"algorithm": "language_model", "language_model": {"loss": "dpo"}}}
-    base = {"reward": None, "agent": {"actor": "language_model"}}
-    params = parse_params(
-        {**MINIMAL, "env": GRID, "arms": {"lm": arm} if work == "train" else {"base": base}}, "a test"
-    )
+@pytest.mark.parametrize(
+    ("work", "agent", "code"),
+    [
+        ("train", LANGUAGE_MODEL, TUNED),
+        ("play", {"actor": "language_model"}, ACTED),
+        ("play", SB3, LEARNED),
+    ],
+    ids=["tuned", "played", "sb3"],
+)
+def test_what_an_arm_needs_is_imported_before(work: Work, agent: dict[str, Any], code: str, tmp_path: Path) -> None:
+    params = parse_params({**MINIMAL, "env": GRID, "arms": {"acting": {"reward": None, "agent": agent}}}, "a test")
     modules = ",".join(preload(work, params.env, params.resolved_arms.values()))
-    script = AFTER.format(work=f"import pathlib{TUNED}")
-    command = [sys.executable, "-c", script, modules, str(tmp_path), work]
+    command = [sys.executable, "-c", AFTER.format(work=code), modules, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    left = {name.split(".")[0] for name in ast.literal_eval(done.stdout)}
-    assert left & {"transformers", "trl", "peft", "datasets", "sympy", "scipy", "accelerate"} == set()
+    assert LARGE & {name.partition(".")[0] for name in ast.literal_eval(done.stdout)} == set()
 
 
 @pytest.mark.parametrize("work", get_args(Work))

@@ -33,8 +33,11 @@ _MODULES: Mapping[Work, tuple[str, ...]] = {
     "train": ("laurel.training.arms", "laurel.rewards.model", "threadpoolctl"),
 }
 """Work of a process -> modules that it imports."""
-_SB3 = ("laurel.training.sb3", "torch._dynamo")
-"""Further modules of a process that trains with Stable-Baselines3; the classes of torch.optim import the second one."""
+_SB3: Mapping[Work, tuple[str, ...]] = {
+    "play": ("stable_baselines3", "laurel.agents.sb3.policy", "torch._dynamo"),
+    "train": ("laurel.training.sb3", "torch._dynamo"),
+}
+"""Further modules where Stable-Baselines3 trains the agent; the classes of torch.optim import torch._dynamo."""
 _ANY = (
     "laurel.cli.app",
     "laurel.training.plugins_read",
@@ -69,4 +72,4 @@ def _of_arm(work: Work, arm: Arm) -> tuple[str, ...]:
         return CAUSAL if work == "play" and arm.actor == "language_model" else ()
     if isinstance(arm.agent.settings, AlgorithmParams):
         return algorithm_of(arm.agent.settings).imports(work)
-    return _SB3 if work == "train" else ()
+    return _SB3[work]
