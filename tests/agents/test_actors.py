@@ -281,6 +281,21 @@ def test_options_of_a_language_model_are_those_of_its_section() -> None:
         make_actor("language_model", adapter_for(BLACKJACK), "arms.a.agent", modell="tiny")
 
 
+def test_equal_states_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = adapter_for(EnvParams(id="FrozenLake-v1"))
+    packed, described = np.array([[6], [2], [6], [6], [2]]), []
+    alone = [View(adapter, row[None]).text[0] for row in packed]
+    describe = type(adapter).describe_observation
+
+    def counted(self: Any, observation: Any) -> str:
+        described.append(int(observation))
+        return str(describe(self, observation))
+
+    monkeypatch.setattr(type(adapter), "describe_observation", counted)
+    assert list(View(adapter, packed).text) == alone
+    assert described == [6, 2]
+
+
 def test_an_environment_without_words_has_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     env = EnvParams(id="CartPole-v1")
     adapter = adapter_for(env)

@@ -6,6 +6,7 @@ import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import torch
 from tokenizers.processors import TemplateProcessing
 
 from laurel.llm import trl_tuning
-from laurel.llm.causal import load_causal, put_weights, save_causal, tokens_of, weights_of, written_prompt
+from laurel.llm.causal import load_causal, put_weights, save_causal, texts_of, tokens_of, weights_of, written_prompt
 from laurel.llm.local_model import LocalModel
 from laurel.llm.lora import with_lora
 from laurel.llm.sampling import Grammar, log_probs, sample, without_dropout
@@ -90,6 +91,15 @@ def test_a_batch_of_prompts_of_different_lengths_is_as_each_alone(
     np.testing.assert_allclose(log_probs(often, ids * 8, drawn.whole, 0.5), alone, atol=1e-3)
     logs = [log_probs(often, ids[:1], [[token]], temperature)[0] for temperature in (1.0, 0.5) for token in range(2)]
     assert logs[2] - logs[3] == pytest.approx(2 * (logs[0] - logs[1]), abs=1e-3), "twice as far apart"
+
+
+def test_answers_are_read_without_special_tokens_and_equal_ones_once(local: LocalModel) -> None:
+    end = local.tokenizer.eos_token_id
+    rows = [[*tokens_of(local, text), end] for text in (GOOD, BAD, GOOD)]
+    assert texts_of(local, rows) == [GOOD, BAD, GOOD]
+    tokenizer = Mock()
+    texts_of(replace(local, tokenizer=tokenizer), rows)
+    assert [asked.args[0] for asked in tokenizer.decode.call_args_list] == rows[:2]
 
 
 def test_a_grammar_excludes_all_other_output(local: LocalModel) -> None:

@@ -54,21 +54,23 @@ class View:
 
     @cached_property
     def text(self) -> tuple[str, ...]:
-        """N observations in words.
+        """N observations in words; equal ones are described once.
 
         Raises:
             EnvError: the adapter has no words for its observations.
         """
-        texts = []
-        for observation in self.observation:
-            text = self.adapter.describe_observation(observation)
-            if text is None:
-                raise EnvError(
-                    f"{self.adapter.env_id}: an actor that reads text cannot act here, because the environment's "
-                    f"adapter ({type(self.adapter).__name__}) does not define describe_observation."
-                )
-            texts.append(text)
-        return tuple(texts)
+        states = [row.tobytes() for row in self.packed]
+        distinct = {state: self._described(row) for state, row in dict(zip(states, self.packed, strict=True)).items()}
+        return tuple(distinct[state] for state in states)
+
+    def _described(self, row: Array) -> str:
+        text = self.adapter.describe_observation(self.adapter.unpack(row))
+        if text is None:
+            raise EnvError(
+                f"{self.adapter.env_id}: an actor that reads text cannot act here, because the environment's "
+                f"adapter ({type(self.adapter).__name__}) does not define describe_observation."
+            )
+        return text
 
 
 def initial_observations(env: EnvParams, adapter: EnvAdapter, n: int = 16, seed: int = 0) -> View:

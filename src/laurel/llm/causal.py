@@ -100,6 +100,15 @@ def tokens_of(local: LocalModel, text: str) -> list[int]:
     return tokens
 
 
+def texts_of(local: LocalModel, answers: Sequence[Sequence[int]]) -> list[str]:
+    """Return answers, given as tokens, as texts without special tokens; equal ones are decoded once."""
+    rows = list(map(tuple, answers))
+    distinct = list(dict.fromkeys(rows))
+    decoded = (local.tokenizer.decode(list(row), skip_special_tokens=True) for row in distinct)
+    text = dict(zip(distinct, decoded, strict=True))
+    return [text[row] for row in rows]
+
+
 def plain_tokenizer(local: LocalModel) -> Any:
     """Return a copy of the tokenizer that, when called, splits texts as `tokens_of` does, for TRL's trainers.
 

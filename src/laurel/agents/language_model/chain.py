@@ -11,7 +11,7 @@ from numpy.random import Generator
 from laurel.agents.language_model.answers import Converter, Moves, Pattern, literal
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.prompt import Form, Prompt, load_prompt, parse_prompt, quote
-from laurel.llm.causal import check_room, tokens_of, written_prompt
+from laurel.llm.causal import check_room, texts_of, tokens_of, written_prompt
 from laurel.llm.chat import RefusedError
 from laurel.llm.local_model import LocalModel
 from laurel.llm.sampling import Grammar, Sampled, sample
@@ -150,14 +150,14 @@ class MovesChain:
         inputs = [tokens for _, tokens in prompts]
         check_room(reader.local, inputs, limit)
         drawn = reader.draw(inputs, rng, temperature, max_tokens=limit, constraint=constraint)
-        proposals = []
-        for (prompt, _), tokens, log_prob, all_tokens in zip(
-            prompts, drawn.tokens, drawn.log_prob.tolist(), drawn.whole, strict=True
-        ):
-            answer = reader.local.tokenizer.decode(tokens, skip_special_tokens=True)
-            turns = (Turn(prompt, answer),)
-            proposals.append(Proposal(turns, self.converter.read(answer), log_prob, len(all_tokens)))
-        return proposals
+        answers = texts_of(reader.local, drawn.tokens)
+        moves = {answer: self.converter.read(answer) for answer in set(answers)}
+        return [
+            Proposal((Turn(prompt, answer),), moves[answer], log_prob, len(all_tokens))
+            for (prompt, _), answer, log_prob, all_tokens in zip(
+                prompts, answers, drawn.log_prob.tolist(), drawn.whole, strict=True
+            )
+        ]
 
     def taught(
         self,
@@ -209,7 +209,7 @@ class StrategyChain:
         inputs = [tokens_about[state] for state in states]
         check_room(reader.local, inputs, limit)
         drawn = reader.draw(inputs, rng, temperature, max_tokens=limit, constraint=constraint)
-        named = [reader.local.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in drawn.tokens]
+        named = [answer.strip() for answer in texts_of(reader.local, drawn.tokens)]
         moved = self._moves.propose(reader, states, rng, temperature, named)
         return [
             Proposal(
