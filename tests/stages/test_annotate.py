@@ -8,6 +8,7 @@ from laurel.data.captions import read_segments
 from laurel.data.directory import Output
 from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_pairs, read_preferences
+from laurel.data.replacing import lock_of
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.annotators.embedding import EmbeddingKind
@@ -155,6 +156,7 @@ def test_the_run_of_labels_names_the_judges_that_were_asked(database: str, tmp_p
     params = make_params(annotate={"annotator": "embedding", "judges": {"teacher": {"annotator": "scripted"}}})
     out = Output(tmp_path / "preferences")
     (out.path / "judges" / "teacher").mkdir(parents=True)
+    lock_of(out.path / "judges" / "teacher").touch()  # as beside every folder that was written
     annotate.write_unlabelled(0, params.annotate, out, others=True)
     sections: Any = {name: getattr(params, name) for name in ("seed", "env", "caption", "annotate", "tracking")}
     sections["judges"] = ["teacher"]

@@ -157,7 +157,8 @@ def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
     if missing := most_frequent(read_missing(path), limit=MOST):
         run.client.set_tag(run.id, "missing_answers", missing[:LONGEST_TAG])
     run.log_directory(path, "preferences")
-    judges = {MAIN: path, **{folder.name: folder for folder in sorted(path.glob("judges/*"))}}
+    folders = {name: path / "judges" / name for name in sorted(sections["annotate"].judges)}
+    judges = {MAIN: path, **{name: folder for name, folder in folders.items() if folder.is_dir()}}
     if asked := [judge for judge in judges if judge != MAIN or out.counts.get("pairs")]:  # maybe not the main one
         annotators = dict.fromkeys(sections["annotate"].of_judge(judge).annotator for judge in asked)
         run.client.set_tag(run.id, "annotator", ", ".join(annotators))
