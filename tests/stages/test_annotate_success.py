@@ -13,11 +13,14 @@ from chat_server import chat_server, problem
 from laurel.data.json_file import read_json
 from laurel.data.manifest import read_manifest
 from laurel.data.show import describe_directory
+from laurel.envs import adapter_for
 from laurel.errors import RefusedLabelsError
 from laurel.stages import estimate_annotate
+from laurel.stages.label_quality import questions_about_success
 from laurel.tracking.server import connect
 from shares import annotate_in_shares, merge_shares
 from tiny_project import UNTRACKED, Project, lasting_content
+from tracked import make_params
 
 ASKED: dict[str, Any] = {**UNTRACKED, "annotate.probe": {}, "collect.steps": 600}
 TURNED = {"annotate.embedding": {"goal": "You bump into a wall.", "anti_goal": "You reach the goal."}}
@@ -129,3 +132,11 @@ def test_an_environment_without_a_caption_of_success_says_so(tmp_path: Path) -> 
         for note in notes
     )
     assert "success_preferred" not in read_json(project.output("annotate") / "quality.json")
+
+
+def test_captions_without_the_adapters_words_for_success_are_said_to_lack_them() -> None:
+    params = make_params(env={"id": "CartPole-v1"})
+    adapter = adapter_for(params.env)
+    adapter.success_words = ("reach the end",)
+    _, why_not = questions_about_success(0, params.annotate, adapter, ["The pole leans left."])
+    assert why_not.endswith("no caption has the words for success of the adapter of CartPole-v1 (success_words).")

@@ -157,6 +157,8 @@ def questions_about_success(
         return [], f"{not_asked}its goal is not the task's own (annotate.language_model.goal)."
     questions = success_questions(captions, adapter, n, derive_seed(seed, "success"))
     unnamed = f"the adapter of {adapter.env_id} names no caption that says that the task is solved."
+    if adapter.success_words:
+        unnamed = f"no caption has the words for success of the adapter of {adapter.env_id} (success_words)."
     return questions, "" if questions else f"{not_asked}{unnamed}"
 
 
