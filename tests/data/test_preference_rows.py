@@ -14,11 +14,13 @@ import pytest
 from laurel.cli.app import main
 from laurel.data.captions import read_captions
 from laurel.data.directory import output_directory
+from laurel.data.manifest import read_manifest
 from laurel.data.motif import write_motif
 from laurel.data.own_preferences import import_rows, read_any
 from laurel.data.preference_rows import LAYOUTS, PreferenceRows, Row, extras_of
 from laurel.data.row_files import read_file, write_file
 from laurel.errors import DataError
+from laurel.stages import fit_text
 
 JUDGED: dict[str, Any] = {"annotator": "judge", "sampler": "uniform", "seed": 3}
 PROMPTED = [
@@ -49,6 +51,18 @@ def test_rows_are_read_back_unchanged(layout: str, name: str, tmp_path: Path) ->
     assert (found.rows(), found.left_out) == (PROMPTED, ())
     import_rows(found, tmp_path / "own")
     assert read_any(tmp_path / "own").rows() == PROMPTED
+
+
+@pytest.mark.parametrize("kind", ["motif", "own", "own/preferences"])
+def test_a_reward_is_fitted_to_rows_in_a_folder(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_text, "encode_cached", lambda model, texts, advance: np.eye(len(texts), dtype=np.float32))
+    rows = PreferenceRows.of(UNPROMPTED, "")
+    write_motif(rows, tmp_path / "motif")
+    import_rows(rows, tmp_path / "own")
+    fit_text.run(tmp_path / kind, tmp_path / "reward", model="encoder")
+    manifest = read_manifest(tmp_path / "reward")
+    assert (manifest["counts"]["rows"], manifest["counts"]["unlabelled"]) == (3, 1)
+    assert "rows/data/message.npy" in manifest["inputs"] or kind != "motif"
 
 
 def test_motif_keeps_ties_and_what_was_not_answered(tmp_path: Path) -> None:

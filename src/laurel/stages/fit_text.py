@@ -9,6 +9,7 @@ from typing import Any
 from laurel.console import aligned
 from laurel.data.directory import check_output, output_directory
 from laurel.data.json_file import write_json
+from laurel.data.manifest import MANIFEST
 from laurel.data.own_preferences import read_any
 from laurel.evaluation.formats import counted
 from laurel.llm.embedding_cache import encode_cached
@@ -52,7 +53,7 @@ def run(
         with progress(len(texts), "reward fit: encode", "texts") as advance:
             return encode_cached(model, texts, advance)
 
-    with output_directory(output, stage=STAGE, params=params, inputs={"rows": rows}) as out:
+    with output_directory(output, stage=STAGE, params=params, inputs=_inputs(rows)) as out:
         _, quality = fit_rows(preferences, model, tuning=tuning, seed=seed, place=out.path, encode=encode)
         write_json(out.path / QUALITY, quality)
         unlabelled = int((~preferences.labels.usable).sum())
@@ -62,6 +63,14 @@ def run(
             out.notes.append(f"Columns that were not read: {', '.join(preferences.left_out)}.")
         notes, counts = list(out.notes), dict(out.counts)
     return described(quality, counts, notes, output)
+
+
+def _inputs(rows: Path) -> dict[str, Path]:
+    """Return what rows are read from: a file, the output of a stage, or all files of another folder."""
+    if rows.is_file() or (rows / MANIFEST).is_file():
+        return {"rows": rows}
+    files = (file for file in sorted(rows.rglob("[!.]*")) if file.is_file())
+    return {f"rows/{file.relative_to(rows).as_posix()}": file for file in files}
 
 
 def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str], output: Path) -> str:
