@@ -65,6 +65,7 @@ def test_drawn_answers_have_the_probabilities_that_the_model_gives_them(local: L
     end = local.tokenizer.eos_token_id
     whole = [tokens + [end] * ended for tokens, ended in zip(drawn.tokens, drawn.ended, strict=True)]
     np.testing.assert_allclose(drawn.log_prob, log_probs(local, [*ids, *ids], whole), atol=1e-4)
+    assert log_probs(local, ids[:1], [[]]).tolist() == [0.0], "an answer without a token is certain"
     greedy, *_ = sample(local, [ids[2]], np.random.default_rng(0), max_tokens=5, temperature=0).tokens
     many = sample(local, [*ids, *ids], np.random.default_rng(1), max_tokens=5, temperature=0).tokens
     assert many[2] == many[6] == greedy

@@ -205,5 +205,5 @@ def log_probs(
         for i, row in enumerate(batch):
             first = len(prompts[start + i])
             places = torch.arange(first - 1, len(row) - 1)
-            totals[start + i] = float(logs[i, places, torch.tensor(row[first:])].sum())
+            totals[start + i] = float(logs[i, places, torch.tensor(row[first:], dtype=torch.long)].sum())
     return totals

@@ -38,8 +38,8 @@ def test_bytes_that_are_not_text_are_left_out() -> None:
 
 @pytest.mark.parametrize("space", ["\t", "\r\n", "\u00a0", "\u202f", "\u3000", "\u2028"])
 def test_words_stay_apart_whatever_space_is_between_them(space: str) -> None:
-    """The caption is the text that the environment pays for."""
-    env = EnvParams(id=TEXTS, kwargs={**TWO, "prompts": [f"The{space}film was"]})
+    """The caption is the text that the environment pays for, also if a prompt has a character that is not shown."""
+    env = EnvParams(id=TEXTS, kwargs={**TWO, "prompts": [f"The{space}fi\u00adlm was"]})
     adapter, envs = adapter_for(env), make_vector(env, adapter_for(env), 1, seed=3)
     before, said = envs.reset().copy(), packed_text(f"{space}a joy.", 32)[None].astype(np.float32)
     step = envs.step(said)
@@ -96,6 +96,7 @@ def test_the_caption_is_the_text_in_a_line() -> None:
         ({"prompts": "film"}, "no list of prompts"),
         ({"prompts": []}, "none of them empty"),
         ({"prompts": ["  "]}, "none of them empty"),
+        ({"prompts": ["\u200b\x07"]}, "none of them empty"),
         ({"part": "test"}, '"train", "fresh" and "all"'),
         ({"prompts": ["It was"], "part": "fresh"}, "none of 1 prompts"),
         ({"length": 0}, "from 1 to 4096"),

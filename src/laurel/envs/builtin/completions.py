@@ -176,14 +176,19 @@ def _encoder(name: str) -> SentenceEncoder:
 
 
 def _listed(prompts: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the prompts as they are shown: without characters that cannot be printed (`text_of`)."""
     if isinstance(prompts, str):
         if prompts not in PROMPTS:
             problem = no_such("list of prompts", prompts, PROMPTS)
             raise EnvError(f"Completions: {problem}; or give prompts themselves, a list of texts.")
         return PROMPTS[prompts]
-    if not prompts or not all(isinstance(prompt, str) and prompt.strip() and "\0" not in prompt for prompt in prompts):
-        raise EnvError("Completions: prompts must be a list of texts, none of them empty.")
-    return tuple(prompts)
+    problem = "Completions: prompts must be a list of texts, none of them empty."
+    if not prompts or not all(isinstance(prompt, str) and "\0" not in prompt for prompt in prompts):
+        raise EnvError(problem)
+    shown = tuple(text_of(packed_text(prompt, len(prompt.encode()))) for prompt in prompts)
+    if not all(prompt.strip() for prompt in shown):
+        raise EnvError(problem)
+    return shown
 
 
 def _part_of(prompts: Sequence[str], part: str) -> tuple[str, ...]:
