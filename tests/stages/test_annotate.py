@@ -163,6 +163,8 @@ def test_the_run_of_labels_names_the_judges_that_were_asked(database: str, tmp_p
     annotate.log(sections, {}, out, [])
     client = MlflowClient(database)
     assert client.get_run(str(out.mlflow_run_id)).data.tags["annotator"] == "scripted", "the main judge was not asked"
+    files = [file.path for file in client.list_artifacts(str(out.mlflow_run_id), "preferences/judges")]
+    assert files == [], "the lock file is not logged"
     out.counts["pairs"] = 1
     sections["judges"] = ["main", "teacher"]
     annotate.log(sections, {}, out, [])

@@ -99,8 +99,9 @@ class Run:
             self.client.log_batch(self.id, metrics=metrics[start : start + BATCH])
 
     def log_directory(self, path: Path, name: str) -> str:
-        """Copy a directory's files to the run's artifacts; return where they are."""
-        self.client.log_artifacts(self.id, str(path), name)
+        """Copy a directory's files but hidden ones, such as locks, to the run's artifacts; return where they are."""
+        for file in sorted(file for file in path.rglob("[!.]*") if file.is_file()):
+            self.client.log_artifact(self.id, str(file), (Path(name) / file.relative_to(path).parent).as_posix())
         return f"runs:/{self.id}/{name}"
 
     def log_model(
