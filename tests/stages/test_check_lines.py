@@ -275,6 +275,17 @@ def test_arms_that_no_reward_pays_are_named(tmp_path: Path) -> None:
     assert "no reward at all" not in lines(tmp_path / "paid", {"arms": arms})
 
 
+def test_online_labels_that_come_after_training_are_named(tmp_path: Path) -> None:
+    ppo = {"agent.steps": 1000, "agent.ppo": {"n_envs": 4, "n_steps": 32}}  # 1,024 steps in updates of 128
+
+    def said(name: str, **settings: int) -> str:
+        return lines(tmp_path / name, {**ppo, "arms": {"on": {"reward": "online"}}, "rewards": {"online": settings}})
+
+    assert "reward online would take effect after 1,024 environment steps, but agents of on are" in said("a", every=897)
+    assert "would take effect after 1,024" in said("b", every=512, delay=2)
+    assert "take effect" not in said("c", every=896)
+
+
 def test_a_single_collected_step_is_one(tmp_path: Path) -> None:
     """As where nothing reads the collected steps, but agents are annotated while they train."""
     assert "collect      1 environment step (policy: random)" in lines(tmp_path, {"collect.steps": 1})

@@ -375,6 +375,10 @@ class LearningMethod(Method[Own]):
         """The maximum number of questions that each agent's training asks a judge."""
         return 0
 
+    def first_effect(self, steps_per_update: int) -> int:
+        """Return the environment steps after which labels affect the reward for the first time."""
+        return 0
+
     @abstractmethod
     def learning_reward(self, own: AgentsReward, context: RewardContext, adapter: EnvAdapter) -> LearningReward:
         """Return the reward that learns during its agent's training.

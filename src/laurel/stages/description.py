@@ -39,7 +39,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
     """
     from laurel.rewards.arms import skipped_arms, trainers
     from laurel.rewards.method import RewardContext
-    from laurel.training.checks import notes_on_actions, notes_on_judges, notes_on_unpaid
+    from laurel.training.checks import notes_on_actions, notes_on_judges, notes_on_late_labels, notes_on_unpaid
 
     collect, agent, captions = params.collect, params.agent, outputs["captions"]
     context = RewardContext.of(params)
@@ -69,6 +69,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
         *(("", line) for line in questions_in_training(trained)),
         *(("", line) for line in notes_on_judges(trained_arms, context)),
         *(("", line) for line in (*notes_on_actions(trained_arms, adapter), *notes_on_unpaid(trained_arms))),
+        *(("", line) for line in notes_on_late_labels(trained_arms, context)),
         *(("", line) for line in (*hints, *_interests(params, adapter))),
         ("evaluate", f"{counted(params.evaluate.episodes, 'episode')} for each agent"),
         *(("", line) for line in actors),

@@ -25,7 +25,7 @@ from laurel.rewards.method import RewardContext
 from laurel.rewards.online_artefact import LABELS
 from laurel.rewards.stored import OWN
 from laurel.training.checkpoint import STATE, read_run
-from laurel.training.checks import notes_on_actions, notes_on_judges, notes_on_unpaid
+from laurel.training.checks import notes_on_actions, notes_on_judges, notes_on_late_labels, notes_on_unpaid
 from laurel.training.curve import CURVE
 from laurel.training.engines import engine_of
 from laurel.training.lockstep import on_device
@@ -41,8 +41,8 @@ PAID_BY_REWARD = (
     "shows it."
 )
 PAID_BY_ANSWERS = (
-    "their online judge gave no answers, or the same one about all they met; labels.parquet in each agent's folder "
-    "(reward/NAME) has its answers."
+    "their online judge gave no answers in time, or the same one about all they met; labels.parquet in each agent's "
+    "folder (reward/NAME) has its answers."
 )
 """Usual causes of a reward that never pays: one that was made before training, and one that was learned in training."""
 
@@ -61,6 +61,7 @@ def notes_on_arms(arms: Sequence[Arm], context: RewardContext, adapter: EnvAdapt
         *_notes_on_servers(arms),
         *notes_on_actions(arms, adapter),
         *notes_on_unpaid(arms),
+        *notes_on_late_labels(arms, context),
     ]
 
 

@@ -19,7 +19,8 @@ from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.method import LearningMethod, RewardContext
-from laurel.training.engines import engine_of
+from laurel.training.engines import engine_of, steps_of
+from laurel.training.task import steps_per_update
 
 
 def check_agents(
@@ -97,6 +98,24 @@ def notes_on_judges(arms: Iterable[Arm], context: RewardContext) -> list[str]:
     judges = dict.fromkeys(topic.judge for topic in asked if topic and topic.shown == "pair")
     voters = [voter for judge in judges for voter in context.annotate.of_judge(judge).voters]
     return list(dict.fromkeys(note for voter in voters for note in kind_of(voter).notes()))
+
+
+def notes_on_late_labels(arms: Iterable[Arm], context: RewardContext) -> list[str]:
+    """Return notes on rewards whose labels take effect only after training has ended."""
+    late: dict[tuple[str, int, int], list[str]] = {}
+    for arm in arms:
+        for name in arm.reward if arm.trained and engine_of(arm.agent).keeps_rewards else ():
+            method, steps = method_of(context.rewards[name]), steps_of(arm)
+            if isinstance(method, LearningMethod):
+                first = method.first_effect(steps_per_update(arm.agent.settings))
+                if first >= steps:
+                    late.setdefault((name, first, steps), []).append(arm.name)
+    return [
+        f"Labels of the reward {name} would take effect after {first:,} environment steps, but agents of "
+        f"{', '.join(names)} are trained for {steps:,}, so it pays nothing. Lower rewards.{name}.every or its delay, "
+        "or raise agent.steps."
+        for (name, first, steps), names in late.items()
+    ]
 
 
 def notes_on_unpaid(arms: Iterable[Arm]) -> list[str]:

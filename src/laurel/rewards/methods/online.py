@@ -42,6 +42,11 @@ class Online(LearningMethod[OnlineParams]):
     def most_questions(self) -> int:
         return 0 if self.settings.replay else self.settings.questions
 
+    def first_effect(self, steps_per_update: int) -> int:
+        if self.settings.replay:
+            return 0
+        return -(-self.settings.every // steps_per_update) * steps_per_update * self.settings.delay
+
     def asked_in_training(self) -> str | None:
         return None if self.settings.replay else self.settings.judge
 
