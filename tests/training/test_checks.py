@@ -349,3 +349,25 @@ def test_a_tuned_judge_that_is_asked_online_with_another_prompt_is_noted() -> No
     assert 'The adapter "laurel" was tuned with the prompt concise, but is asked with answer_only' in note
     assert not notes("concise")
     assert not notes("answer_only", "classification"), "single captions have a prompt of their own"
+
+
+@pytest.mark.parametrize("agent", [{}, {"algorithm": "dqn"}, {"engine": "sb3", "sb3": {"algorithm": "DQN"}}])
+def test_more_one_hot_numbers_than_any_memory_holds_are_refused(agent: dict[str, Any]) -> None:
+    class Numbered(EnvAdapter):
+        description, goal = "States with numbers.", "You arrive."
+
+        def caption(self, step: Any) -> str:
+            return "You go on."
+
+    class Compact(Numbered):
+        def features(self, observation: Any) -> Any:
+            return observation.astype(np.float32) / 10**12
+
+    params, actions = params_of(arms=["extrinsic"], **agent), gym.spaces.Discrete(2)
+    huge = Numbered("Huge-v0", gym.spaces.Discrete(10**12), actions)
+    with pytest.raises(EnvError, match="Huge-v0: an observation is 1,000,000,000,000 numbers for a network"):
+        check_with(params, huge)
+    check_with(params, Compact("Huge-v0", gym.spaces.Discrete(10**12), actions))
+    if not agent:  # where a row fits, an update of PPO may not
+        with pytest.raises(EnvError, match=r"agent.ppo has 2,048 observations at once, 41 GB"):
+            check_with(params, Numbered("Large-v0", gym.spaces.Discrete(5_000_000), actions))

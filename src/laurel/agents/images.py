@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from laurel.agents.policy import ActorCritic, mlp, orthogonal_
 from laurel.envs.base import EnvAdapter
+from laurel.envs.spaces import n_features_of
 
 SMALLEST = 16
 """Width and height from which `network: auto` uses convolutions."""
@@ -47,7 +48,7 @@ def images_in(adapter: EnvAdapter, *, smallest: int = SMALLEST) -> tuple[Image, 
         image = _image(leaf.space, start)
         if image is not None and min(image.height, image.width) >= smallest:
             images.append(image)
-        start += _n_features(leaf.space)
+        start += n_features_of(leaf.space)
     return tuple(images) if adapter.n_features == start else ()
 
 
@@ -63,16 +64,6 @@ def _image(space: gym.Space[Any], start: int) -> Image | None:
             return Image(start, height, width, channels, channels_first=True)
         case _:
             return None
-
-
-def _n_features(space: gym.Space[Any]) -> int:
-    match space:
-        case gym.spaces.Discrete():
-            return int(space.n)
-        case gym.spaces.MultiDiscrete():
-            return int(space.nvec.sum())
-        case _:
-            return math.prod(space.shape or ())
 
 
 class ImageEncoder(nn.Module):

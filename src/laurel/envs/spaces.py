@@ -6,6 +6,7 @@ both, fits a Parquet column, and becomes a network's input in one place.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -205,6 +206,17 @@ def _features_of(space: gym.Space[Any]) -> Callable[[Array], FloatArray]:
             return lambda rows: (rows.astype(np.float32) - middle) / half
         case _:
             return lambda rows: rows.astype(np.float32)
+
+
+def n_features_of(space: gym.Space[Any]) -> int:
+    """Return how many numbers of network input a leaf becomes."""
+    match space:
+        case gym.spaces.Discrete():
+            return int(space.n)
+        case gym.spaces.MultiDiscrete():
+            return int(space.nvec.sum())
+        case _:
+            return math.prod(space.shape or ())
 
 
 def one_hot(values: Array, size: int) -> FloatArray:

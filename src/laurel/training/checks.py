@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from laurel.agents.actions import hardly_tried
 from laurel.agents.hints import make_helper
 from laurel.envs.base import EnvAdapter
+from laurel.envs.spaces import n_features_of
 from laurel.envs.tasks import tasks_of
 from laurel.errors import EnvError, ParamsError
 from laurel.feedback.annotator_kind import kind_of
@@ -21,6 +22,9 @@ from laurel.rewards.arms import skipped_arms
 from laurel.rewards.method import LearningMethod, RewardContext
 from laurel.training.engines import engine_of, steps_of
 from laurel.training.task import steps_per_update
+
+MOST_FEATURES, MOST_NUMBERS = 10_000_000, 10_000_000_000
+"""Largest number of features of an observation, and of all observations that an algorithm has at once."""
 
 
 def check_agents(
@@ -50,6 +54,7 @@ def check_agents(
             checked.append(arm.agent)
             _check_learned(arm, context)
             try:
+                _check_features(arm.agent, adapter)
                 _check_algorithm(run_seed, context, arm.agent, adapter)
             except (EnvError, ParamsError) as error:
                 if all(peer.agent == arm.agent for peer in trained):
@@ -64,6 +69,24 @@ def _check_learned(arm: Arm, context: RewardContext) -> None:
         raise ParamsError(
             f"arms.{arm.name}: its reward {learned[0]} is learned while agents are trained, which only Laurel's own "
             f"algorithms support. Set agent.engine to laurel."
+        )
+
+
+def _check_features(agent: AgentParams, adapter: EnvAdapter) -> None:
+    """Refuse observations that are too many numbers for a network (`hidden` layers, or Stable-Baselines3's).
+
+    An adapter's own `features` are not checked.
+    """
+    ours = agent.engine == "laurel"
+    if type(adapter).features is not EnvAdapter.features or (ours and not hasattr(agent.settings, "hidden")):
+        return
+    width = sum(n_features_of(leaf.space) for leaf in adapter.packed.leaves)
+    rows = steps_per_update(agent.settings) if ours else agent.settings.n_envs
+    if width > MOST_FEATURES or width * rows > MOST_NUMBERS:
+        raise EnvError(
+            f"{adapter.env_id}: an observation is {width:,} numbers for a network (a discrete part is one for each of "
+            f"its values), and agent.{agent.section} has {rows:,} observations at once, {4 * width * rows / 1e9:,.0f} "
+            "GB. Describe states by a MultiDiscrete or a Box of fewer numbers, or write `features` in the adapter."
         )
 
 
