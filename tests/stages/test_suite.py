@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from installed import EXAMPLES, install
 from laurel.cli.app import main
 from laurel.data.directory import RUN
 from laurel.data.json_file import digest_json
+from laurel.data.replacing import lock_of
 from laurel.errors import DataError, LaurelError, ParamsError, StageError
 from laurel.evaluation.summary import estimated
 from laurel.params.suite import Suite, load_suite
@@ -129,6 +131,22 @@ def test_the_page_shows_finished_runs(
     assert "- Not finished: first, second." in (tmp_path / "out" / "tried.md").read_text(), (
         "their parameters are others"
     )
+
+
+def test_a_run_that_another_process_is_running_is_left_out(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed at the stage that the other one was at, and the page said so until the next start."""
+    ran: list[str] = []
+    monkeypatch.setattr(suite_module, "run_project", lambda _file, folder: ran.append(folder.name))
+    said: list[str] = []
+    (tmp_path / "work").mkdir()
+    with FileLock(lock_of(tmp_path / "work" / "first")):
+        left = run_suite(suite, tmp_path / "work", tmp_path / "out", "laurel benchmark", report=said.append)
+    assert (left, ran) == (["first"], ["second"])
+    assert "first: another process is running it, so this one leaves it out." in said
+    assert "failed" not in read_json(tmp_path / "out" / "tried.json")
+    assert run_suite(suite, tmp_path / "work", tmp_path / "out", "laurel benchmark", report=said.append) == []
 
 
 def test_a_strangers_method_of_one_file_is_a_column_of_a_suites_page(

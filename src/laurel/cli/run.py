@@ -104,7 +104,8 @@ def _benchmark(options: argparse.Namespace) -> int:
         failed = run_suite(suite, work, output, command, only=options.only, report=tell)
     say(f"page: {output / suite.name}.md\n")
     if failed:
-        tell(f"laurel: {len(failed)} of {len(set(options.only) or suite.runs)} runs failed: {', '.join(failed)}.")
+        chosen = len(set(options.only) or suite.runs)
+        tell(f"laurel: {len(failed)} of {chosen} runs failed or were left out: {', '.join(failed)}.")
     return USAGE_ERROR if failed else 0
 
 

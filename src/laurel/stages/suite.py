@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock, Timeout
 
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
+from laurel.data.replacing import lock_of
 from laurel.data.usage import UNPRICED, Usage, added, bounded
 from laurel.data.written import prepare, written_whole
 from laurel.errors import ParamsError, StageError, closest
@@ -42,7 +44,7 @@ COUNTS_ALL = "counts_all_calls"
 def run_suite(
     suite: Suite, work: Path, output: Path, command: str, *, only: Collection[str] = (), report: Callable[[str], None]
 ) -> list[str]:
-    """Run the runs of a suite that are not up to date, and write its page after each; return the names of failed runs.
+    """Run the runs of a suite that are not up to date, and write its page after each.
 
     Args:
         work: parent of the runs' folders.
@@ -50,6 +52,9 @@ def run_suite(
         command: the command line, for the page.
         only: names of runs; empty: all of them.
         report: called with a line for each run that begins or fails.
+
+    Returns:
+        The names of failed runs, and of those left out since another process is running them.
 
     Raises:
         ParamsError: there is no run of such a name.
@@ -61,17 +66,26 @@ def run_suite(
         raise ParamsError(f'The suite has no run "{unknown}".{closest(unknown, names)} It has {", ".join(names)}.')
     prepare(output, output)
     failed: dict[str, str] = {}
+    left: list[str] = []
     for number, run in enumerate(suite.runs, start=1):
         if only and run.name not in only:
             continue
         report(f"{run.name} ({number} of {len(names)})")
+        lock = lock_of(work / run.name)
+        lock.parent.mkdir(parents=True, exist_ok=True)
         try:
-            run_project(written(run, work), work / run.name)
+            with FileLock(lock, blocking=False):
+                run_project(written(run, work), work / run.name)
+        except Timeout:
+            left.append(run.name)
+            report(f"{run.name}: another process is running it, so this one leaves it out.")
+            continue
         except StageError as error:
             failed[run.name] = error.reason or str(error)
             report(f"{run.name}: {error}")
-        write_page(suite, work, output, command, failed=failed)
-    return list(failed)
+        with FileLock(lock_of(work)):  # other processes may add to the same page
+            write_page(suite, work, output, command, failed=failed)
+    return [*failed, *left]
 
 
 def written(run: SuiteRun, work: Path) -> Path:
