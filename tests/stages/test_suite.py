@@ -14,13 +14,14 @@ from filelock import FileLock
 
 from installed import EXAMPLES, install
 from laurel.cli.app import main
-from laurel.data.directory import RUN
+from laurel.data.directory import KEY_LENGTH, RUN
 from laurel.data.json_file import digest_json
 from laurel.data.replacing import lock_of
 from laurel.errors import DataError, LaurelError, ParamsError, StageError
 from laurel.evaluation.summary import estimated
 from laurel.params.suite import Suite, load_suite
 from laurel.stages import suite as suite_module
+from laurel.stages.pipeline import STAGES
 from laurel.stages.project import run_project
 from laurel.stages.suite import markdown_page, run_suite, write_page
 from minimal_params import MINIMAL
@@ -147,6 +148,30 @@ def test_a_run_that_another_process_is_running_is_left_out(
     assert "first: another process is running it, so this one leaves it out." in said
     assert "failed" not in read_json(tmp_path / "out" / "tried.json")
     assert run_suite(suite, tmp_path / "work", tmp_path / "out", "laurel benchmark", report=said.append) == []
+
+
+def test_the_page_says_what_a_failed_run_was_paid_for(
+    suite: Suite, finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of its finished stages, and of the one that failed."""
+    finished.copy(tmp_path / "work" / "first")
+    run_file = tmp_path / "work/first/data/preferences" / RUN
+    run_file.write_text(json.dumps({**read_json(run_file), "usage": {"calls": 7, "cost_usd": 1.5}}))
+    spent = {"seconds": 1.0, "usage": {"calls": 5, "cost_usd": 0.25, "unpriced": 2}}
+    (tmp_path / f"work/first/data/.reward.{'0' * KEY_LENGTH}.spent.json").write_text(json.dumps(spent))
+    done, first = [stage.name for stage in STAGES[:3]], tmp_path / "work" / "first"
+    monkeypatch.setattr(suite_module, "up_to_date", lambda stage, _, place: place == first and stage.name in done)
+
+    def run(_file: Path, folder: Path) -> None:
+        raise StageError("train-reward failed.", "A limit." if folder.name == "first" else "No key.")
+
+    monkeypatch.setattr(suite_module, "run_project", run)
+    run_suite(suite, tmp_path / "work", tmp_path / "out", "laurel benchmark", report=lambda _: None)
+    page = (tmp_path / "out" / "tried.md").read_text()
+    paid = "It had made 12 model calls until then, at least $1.75: 2 answers came without a token count."
+    assert f"- first failed: A limit. {paid}\n- second failed: No key.\n" in page
+    write_page(suite, tmp_path / "elsewhere", tmp_path / "out", "laurel benchmark")
+    assert (tmp_path / "out" / "tried.md").read_text() == page, "also where its folder is not"
 
 
 def test_a_strangers_method_of_one_file_is_a_column_of_a_suites_page(

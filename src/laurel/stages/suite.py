@@ -17,10 +17,11 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
+from laurel.data.directory import left_by_stopped
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.replacing import lock_of
-from laurel.data.usage import UNPRICED, Usage, added, bounded
+from laurel.data.usage import UNPRICED, Spent, Usage, added, bounded
 from laurel.data.written import prepare, written_whole
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.formats import counted, markdown, share, steps
@@ -131,7 +132,11 @@ def write_page(
             f"{subject} of {file}: the results were made with other parameters, or the suite no longer has such a run. "
             f"They would be lost. Run the suite again (laurel benchmark FILE), or move the file to keep it."
         )
-    reasons = _reasons([run for run in suite.runs if results[run.name] is None], failed or {}, previous.get(FAILED, {}))
+    unfinished = [run for run in suite.runs if results[run.name] is None]
+    reasons = _reasons(unfinished, failed or {}, previous.get(FAILED, {}))
+    for run in unfinished:
+        if run.name in reasons and (used := _used_so_far(run, work / run.name)).get("calls"):
+            reasons[run.name] |= _cost_of(used)
     record = {
         "title": suite.title,
         "command": command,
@@ -163,12 +168,27 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
         },
         "metrics": read_metrics(reports / METRICS),
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
-        "calls": usage.get("calls", 0),
-        "cost": usage.get("cost_usd", 0.0),
-        **({UNPRICED: usage[UNPRICED]} if usage.get(UNPRICED) else {}),
+        **_cost_of(usage),
         COUNTS_ALL: all(manifest["usage_of_all"] for manifest in manifests.values()),
         "notes": [note for manifest in manifests.values() for note in manifest["notes"]],
     }
+
+
+def _cost_of(usage: Usage) -> dict[str, Any]:
+    """Return the entries of a run's record with what it asked language models."""
+    unpriced = {UNPRICED: usage[UNPRICED]} if usage.get(UNPRICED) else {}
+    return {"calls": usage.get("calls", 0), "cost": usage.get("cost_usd", 0.0), **unpriced}
+
+
+def _used_so_far(run: SuiteRun, folder: Path) -> Usage:
+    """Return the usage of a run's finished stages, and of the stage that was stopped."""
+    usage = Usage()
+    for stage in STAGES:
+        place = folder / stage.output
+        if not up_to_date(stage, run.params, folder):
+            return reduce(added, (Spent(file).usage for file in left_by_stopped(place, "spent.json")), usage)
+        usage = added(usage, read_manifest(place, stage.name)["usage"])
+    return usage
 
 
 def _written(file: Path, maker: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,9 +242,15 @@ def _unfinished(record: Mapping[str, Any]) -> str:
     """Name the runs without results, and say why those that failed did."""
     failed = record.get(FAILED, {})
     waiting = [name for name in record[NOT_RUN] if name not in failed]
-    lines = [f"- {name} failed: {plain(entry['reason'])}" for name, entry in failed.items()]
+    lines = [f"- {name} failed: {plain(entry['reason'])}{_paid_until(entry)}" for name, entry in failed.items()]
     lines += [f"- Not finished: {', '.join(waiting)}."] if waiting else []
     return "\n".join(lines)
+
+
+def _paid_until(failed: Mapping[str, Any]) -> str:
+    """Describe what a run asked language models before it failed; empty if nothing."""
+    calls = failed.get("calls", 0)
+    return f" It had made {counted(calls, 'model call')} until then, {_cost(failed)}." if calls else ""
 
 
 def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
