@@ -209,14 +209,6 @@ def test_the_command_fits_and_scores(fitted: Path, tmp_path: Path, capsys: pytes
     assert main(["reward", "score", str(fitted)]) == 2
 
 
-def test_ties_are_said_to_teach_only_a_head() -> None:
-    quality: dict[str, Any] = {"pairs": 12, "ties": 2, "contradicted": 0, "heldout_agreement": None}
-    counts = {"rows": 12, "unlabelled": 0, "identical": 0}
-    assert "12 pairs, 2 of them ties" in fit_text.described(quality, counts, [], Path("out"))
-    tuned = fit_text.described({**quality, "trained_pairs": 7}, counts, [], Path("out"))
-    assert re.search("2 ties, left out\nlearned from +7 pairs\n", tuned)
-
-
 def test_labels_that_contradict_each_other_are_counted() -> None:
     """In either order of their texts; ties contradict nothing."""
     more = [Row("", GOOD[0], BAD[0], 0.0), Row("", BAD[1], GOOD[1], 0.9), Row("", GOOD[2], BAD[2], 0.5)]

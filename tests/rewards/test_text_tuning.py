@@ -1,13 +1,16 @@
-"""Scores of a tuned model, with a tokenizer and a model in its place."""
+"""Scores of a tuned model, with a tokenizer and a model in its place; what is said of how one was trained."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from laurel.rewards.text_tuning import BATCH, Tuned
+from laurel.stages import fit_text
 
 
 class Padded(dict[str, Any]):
@@ -44,3 +47,12 @@ def test_each_text_has_its_own_score_in_whatever_batch_it_is() -> None:
 
 def test_a_long_text_is_cut_at_the_limit_and_ended() -> None:
     assert Tuned(Sum(), Letters(), 3).ids(["ab", "abcd"]) == [[1, 2, 30], [1, 2, 30]]
+
+
+def test_ties_are_said_to_teach_only_a_head() -> None:
+    quality: dict[str, Any] = {"pairs": 12, "ties": 2, "contradicted": 0, "heldout_agreement": None}
+    counts = {"rows": 12, "unlabelled": 0, "identical": 0}
+    assert "12 pairs, 2 of them ties" in fit_text.described(quality, counts, [], Path("out"))
+    assert "12 pairs, 1 of them a tie" in fit_text.described({**quality, "ties": 1}, counts, [], Path("out"))
+    tuned = fit_text.described({**quality, "trained_pairs": 7}, counts, [], Path("out"))
+    assert re.search("2 ties, left out\nlearned from +7 pairs\n", tuned)

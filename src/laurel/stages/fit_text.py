@@ -81,7 +81,9 @@ def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str],
     trained = quality.get("trained_pairs")  # a tuned model learns from neither ties nor pairs that are held out
     if trained is not None and quality["ties"]:
         lines.append(("", f"{counted(quality['ties'], 'tie')}, left out"))
-    tied = f", {quality['ties']:,} of them ties" if trained is None and quality["ties"] else ""
+    tied = ""
+    if trained is None and quality["ties"]:
+        tied = f", {quality['ties']:,} of them {'a tie' if quality['ties'] == 1 else 'ties'}"
     lines.append(("learned from", f"{counted(quality['pairs'] if trained is None else trained, 'pair')}{tied}"))
     if quality["contradicted"]:
         contradicted = f"{counted(quality['contradicted'], 'pair')} that are also labelled in the opposite order"
