@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from laurel.console import aligned
 from laurel.envs.base import EnvAdapter
@@ -24,6 +24,7 @@ from laurel.errors import DataError, ParamsError
 from laurel.llm.actor_size import described
 from laurel.params import Params
 from laurel.params.language_actor import GLAMParams, LanguageActorParams
+from laurel.params.pipeline import short_name
 from laurel.params.search import with_values
 from laurel.pipelines.accelerators import ACCELERATORS, AcceleratorKind
 from laurel.pipelines.machines import AGENT_TRAINERS
@@ -51,7 +52,7 @@ class Price(BaseModel):
     run: float
     cpu_hour: float
     memory_hour: float
-    accelerator_hour: Mapping[str, float] = {}
+    accelerator_hour: Mapping[Annotated[str, BeforeValidator(short_name)], float] = {}
 
     def hour(self, machine: Machine) -> float | None:
         """Return the price of a machine per hour, whole where it is sold in fixed sizes; None if the price of its
@@ -62,9 +63,9 @@ class Price(BaseModel):
             cpu, memory = kind.size(machine.accelerators, cpu, memory)
         cost = self.cpu_hour * cpu + self.memory_hour * memory
         if machine.accelerators:
-            if machine.accelerator not in self.accelerator_hour:
+            if (name := short_name(machine.accelerator)) not in self.accelerator_hour:
                 return None
-            cost += self.accelerator_hour[machine.accelerator] * machine.accelerators
+            cost += self.accelerator_hour[name] * machine.accelerators
         return cost
 
 

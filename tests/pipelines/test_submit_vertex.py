@@ -239,7 +239,7 @@ def test_a_gpu_costs_the_whole_machine_that_it_is_sold_in(laurel: Laurel, tmp_pa
     least 4 and 16, and a T4 what is asked for.
     """
     table = tmp_path / "prices.yaml"
-    known = "NVIDIA_TESLA_A100: 3, NVIDIA_L4: 1, NVIDIA_TESLA_T4: 1"
+    known = "NVIDIA_TESLA_A100: 3, L4: 1, NVIDIA_TESLA_T4: 1"  # by Vertex AI's names, or as for --gpu
     table.write_text(
         "- {region: europe-west4, date: 2026-01-31, source: a list, currency: USD, run: 0, cpu_hour: 0.1, "
         f"memory_hour: 0.01, accelerator_hour: {{{known}}}}}"

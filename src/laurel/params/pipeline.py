@@ -48,7 +48,7 @@ def _steps_alone(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _short_name(value: Any) -> Any:
+def short_name(value: Any) -> Any:
     """Shorten Vertex AI's names of accelerators, such as NVIDIA_TESLA_T4 or NVIDIA_H100_80GB."""
     if not isinstance(value, str):
         return value
@@ -63,7 +63,7 @@ class ResourceParams(Section):
     """Number of cores."""
     memory: Annotated[str, AfterValidator(_quantity)] | None = None
     """Memory, e.g. 16G or 512Mi."""
-    accelerator: Annotated[Accelerator | None, BeforeValidator(_short_name)] = None
+    accelerator: Annotated[Accelerator | None, BeforeValidator(short_name)] = None
     """Type of GPU, e.g. T4, L4, A100 or H100; null: no GPU."""
     accelerators: Annotated[int, Field(ge=0, le=16)] | None = None
     """Number of GPUs; by default one if a type is given."""
