@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -53,6 +54,14 @@ def test_texts_that_look_a_little_like_numbers_stay_texts(tmp_path: Path) -> Non
         assert load_params(file).tracking.experiment == text.strip('"')
 
 
+def test_an_emoji_may_be_escaped_as_in_json(tmp_path: Path) -> None:
+    """PyYAML reads the halves of a pair as two characters, which no encoder and no file takes."""
+    file = tmp_path / "params.yaml"
+    for text in ("\U0001f600 é", "\ufeffé", "é"):
+        file.write_text(f"{MINIMAL_TEXT}\nannotate: {{embedding: {{goal: {json.dumps(text)}}}}}\n")
+        assert load_params(file).annotate.embedding.goal == text
+
+
 def test_lists_and_paths_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "params.yaml"
     file.write_text(
@@ -101,6 +110,7 @@ def test_anchors_and_merges_are_no_duplicates(tmp_path: Path) -> None:
         (f"seed: {'9' * 5000}\n", "not valid YAML at line 1, column 7: "),
         ("seed: \x00\n", "not valid YAML: unacceptable character #x0000"),
         ("a: " + "[" * 5000, "not valid YAML: it is nested too deeply."),
+        ('a: "\\ud83d"\n', "not valid YAML at line 1, column 4: a text holds half of a surrogate pair"),
         # a knob set twice
         ("seed: 1\nenv: {id: a}\nseed: 1\n", 'not valid YAML at line 3, column 1: "seed" is set twice.'),
         ('env:\n  id: a\n  backend: auto\n  "id": b\n', 'not valid YAML at line 4, column 3: "id" is set twice.'),

@@ -204,13 +204,15 @@ def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
     """Return the number of characters of a node with its aliases expanded.
 
     Raises:
-        ConstructorError: too many, or one of them is a NUL, which no path and no name may hold.
+        ConstructorError: too many, or one of them is a NUL, which no path and no name may hold, or half a character.
     """
     if id(node) not in known:
         known[id(node)] = 1  # a self-reference, which validation refuses
         if isinstance(node, yaml.ScalarNode):
             if "\0" in node.value:
                 raise ConstructorError(problem="a text holds a NUL", problem_mark=node.start_mark)
+            if not node.value.isascii():
+                node.value = _joined(node)
             known[id(node)] = 1 + len(node.value)
         else:
             parts = (part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,)))
@@ -220,6 +222,15 @@ def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
             problem=f"its aliases repeat more than {MOST_CHARACTERS:,} characters", problem_mark=node.start_mark
         )
     return known[id(node)]
+
+
+def _joined(node: yaml.ScalarNode) -> str:
+    r"""Return a text with the pairs of escapes joined as which JSON writes an emoji, such as "\ud83d\ude00"."""
+    try:
+        return str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        problem = "a text holds half of a surrogate pair, which is no character"
+        raise ConstructorError(problem=problem, problem_mark=node.start_mark) from None
 
 
 _Loader.add_implicit_resolver(
