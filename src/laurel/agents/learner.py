@@ -90,7 +90,11 @@ class PolicyActor(Actor):
         self._policy, self._greedy = policy, greedy
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
-        return Acted(*self._policy.act(view.features, rng, greedy=self._greedy))
+        returned: Any = self._policy.act(view.features, rng, greedy=self._greedy)
+        if isinstance(returned, tuple | list) and 1 <= len(returned) <= len(Acted._fields):
+            return Acted(*returned)
+        needed = "a tuple of actions, their log-probabilities and values is required"
+        raise returned_wrongly("policy", self._policy, "act", in_short(returned), needed)
 
     def log_prob(self, view: View, action: Array) -> FloatArray:
         return self._policy.log_prob(view.features, action)

@@ -24,7 +24,7 @@ from safetensors.torch import save as as_bytes
 
 from laurel.agents.checkpoint import CONFIG, is_as_written, load_policy, save_policy
 from laurel.agents.learner import Learner
-from laurel.arrays import Array
+from laurel.arrays import Array, FloatArray
 from laurel.data.digests import digest_file
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import RUN
@@ -37,6 +37,7 @@ from laurel.training.curriculum import FILE as CURRICULUM
 from laurel.training.curriculum import Curriculum
 from laurel.training.curve import CURVE, curve_schema, read_rows
 from laurel.training.pay import TrainingReward
+from laurel.training.stored_agents import check_stored, state_of
 from laurel.training.task import Task
 
 OPTIMIZER, ACTIONS, STATE = "optimizer.safetensors", "actions.safetensors", "state.json"
@@ -73,13 +74,23 @@ def save(
     curriculum: Curriculum | None,
     backend: str,
     accounts: Mapping[str, Mapping[str, Any]],
+    features: FloatArray | None = None,
 ) -> None:
-    """Write a checkpoint, and replace the last one by it atomically."""
+    """Write a checkpoint, and replace the last one by it atomically.
+
+    Args:
+        features: (N, F) on which another package's policy is tried.
+
+    Raises:
+        PluginError: another package's learner or policy cannot be resumed or evaluated from it.
+    """
     with replaced(directory) as partial:
         finished = progress.update >= task.updates
         save_policy(partial, learner.policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
+        if features is not None:
+            check_stored(partial, learner.policy, features)
         (partial / OPTIMIZER).write_bytes(
-            as_bytes(learner.state())
+            as_bytes(dict(state_of(learner)))
         )  # save_file creates files that only their owner can read
         if not finished:
             action_arrays = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}

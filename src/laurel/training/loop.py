@@ -29,6 +29,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
 from laurel.errors import DataError, TrainingError
 from laurel.feedback.interest import boring
+from laurel.plugins import is_ours
 from laurel.rewards.base import Reward
 from laurel.rewards.stored import own_reward
 from laurel.seeding import derive_seed, generator
@@ -38,6 +39,7 @@ from laurel.training.curriculum import Curriculum
 from laurel.training.curve import joined
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.training.pay import TrainingReward
+from laurel.training.stored_agents import finite
 from laurel.training.task import Assignment, Task
 
 if TYPE_CHECKING:
@@ -257,16 +259,11 @@ class _Run:
             self.curriculum.follow(self.rollout)
 
     def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
-        """Record an update, and save a checkpoint if due; raise TrainingError for a NaN or infinite loss."""
+        """Record an update, and save a checkpoint if due; raise TrainingError for a NaN or infinite loss or weight."""
         task, progress = self.task, self.progress
         lost = not math.isfinite(metrics.get(self.learner.main_loss, 0.0)) or any(map(math.isinf, metrics.values()))
         if self.rollout.valid.any() and lost:
-            rate = hasattr(task.settings, "learning_rate")
-            lower = f"agent.{self.learner.name}.learning_rate, or " if rate else ""
-            raise TrainingError(
-                f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
-                f"steps (its loss is NaN or infinite). Lower {lower}the reward's weights (shaping)."
-            )
+            raise self._diverged("its loss")
         progress.update += 1
         progress.seconds += seconds
         progress.actions.append(compact(self.rollout.action))
@@ -286,10 +283,23 @@ class _Run:
             self.learner.begin()
             progress.since, progress.actions = progress.update, []
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == self.agent.last:
+            policy = self.learner.policy
+            if not finite(policy):
+                raise self._diverged("a weight")
+            tried = None if is_ours(type(policy)) else self.envs.adapter.features(self.observation)
             backend, curriculum = self.envs.backend, self.curriculum
-            save(self.directory, task, self.learner, progress, self.reward, curriculum, backend, self.accounts())
+            save(self.directory, task, self.learner, progress, self.reward, curriculum, backend, self.accounts(), tried)
         else:
             self.note_if_due()
+
+    def _diverged(self, what: str) -> TrainingError:
+        task = self.task
+        lower = f"agent.{self.learner.name}.learning_rate, or " if hasattr(task.settings, "learning_rate") else ""
+        return TrainingError(
+            f"{task.arm} seed {task.seed}: training diverged after "
+            f"{self.progress.update * task.steps_per_update:,} steps ({what} is NaN or infinite). Lower {lower}the "
+            "reward's weights (shaping)."
+        )
 
     def note_if_due(self) -> None:
         """Note what was asked, which a killed process would lose."""

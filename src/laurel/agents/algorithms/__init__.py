@@ -6,13 +6,14 @@ imported only when a policy or a learner is made.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from laurel.agents.algorithm import Algorithm
 from laurel.envs.base import EnvAdapter
-from laurel.errors import PluginError
+from laurel.errors import PluginError, first_line
 from laurel.params.algorithms import AlgorithmParams
 from laurel.params.kinds import ALGORITHMS
 from laurel.plugins import in_short, is_ours, returned_wrongly
@@ -57,7 +58,19 @@ def initial_policy(adapter: EnvAdapter, settings: AlgorithmParams, run_seed: int
                 f"be loaded after training. Bind the class to the algorithm's Network, and set the class's kind to "
                 f"{settings.algorithm!r}."
             )
+        _check_config(policy, algorithm)
     return policy
+
+
+def _check_config(policy: PolicyNetwork, algorithm: Algorithm[Any]) -> None:
+    try:
+        json.dumps(policy.config())
+    except (AttributeError, TypeError, ValueError) as error:
+        raise PluginError(
+            f"{_named(algorithm)}: the config of its policy, {type(policy).__qualname__}, cannot be stored: "
+            f"{first_line(error)}. Keep each argument of the constructor in an attribute of the same name, with a "
+            "value that JSON can hold, such as int instead of numpy.int64."
+        ) from None
 
 
 def make_learner(policy: PolicyNetwork, settings: AlgorithmParams, rng: np.random.Generator) -> Learner:
