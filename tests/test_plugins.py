@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from installed import install as write
 from laurel.errors import MissingPackageError, ParamsError
+from laurel.params import parse_params
 from laurel.params.fields import Section
 from laurel.plugins import Plugins, blame
+from minimal_params import MINIMAL
 
 COLOURS = Plugins[str]("colour", group="laurel.test_colours", package="colours_of_ours", called=False)
 CODED = Plugins[type]("colour", group="laurel.test_colours", package="colours_of_ours", texts=("code",))
@@ -96,6 +99,31 @@ def test_a_name_is_used_once(tmp_path: Path) -> None:
     install(tmp_path, red="paints")
     with pytest.raises(ParamsError, match=r'another package names its colour paints "red", which is built in'):
         COLOURS.load("blue", "paint.colour")
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "section"),
+    [
+        ("laurel.algorithms", "steps", {"agent": {"algorithm": "steps"}}),
+        ("laurel.algorithms", "sb3", {"arms": {"theirs": {"reward": None, "agent": {"algorithm": "sb3"}}}}),
+        ("laurel.annotators", "judges", {"annotate": {"annotator": "judges"}}),
+    ],
+)
+def test_a_plug_in_whose_section_would_be_another_setting_is_refused(
+    tmp_path: Path, group: str, name: str, section: dict[str, Any]
+) -> None:
+    write(tmp_path, "theirs", {group: {name: "their_module"}})
+    parse_params(MINIMAL, "params.yaml")
+    with pytest.raises(
+        ParamsError, match=rf'"{name}" of another package, whose section would be \w+\.{name}, but that'
+    ):
+        parse_params({**MINIMAL, **section}, "params.yaml")
+
+
+def test_an_arms_algorithm_whose_package_is_not_installed_is_named_as_such() -> None:
+    arms = {"theirs": {"reward": None, "agent": {"algorithm": "linear", "linear": {"n_steps": 32}}}}
+    with pytest.raises(ParamsError, match=r'arms\.theirs\.agent has algorithm "linear", but must name one of a2c, .*'):
+        parse_params({**MINIMAL, "arms": arms}, "params.yaml")
 
 
 def test_what_is_no_class_or_an_unfinished_one_is_named(tmp_path: Path) -> None:

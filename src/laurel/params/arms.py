@@ -94,6 +94,11 @@ class ArmParams(Section):
             settable = ("actor", "options")
         for name in agent:
             if name not in settable:
+                if name == agent.get("algorithm"):  # whose package may not be installed
+                    raise ValueError(
+                        f"has algorithm {shown(name)}, but must name one of {', '.join(ALGORITHMS.kinds())}; another "
+                        f'package can add one by an entry point of the group "{ALGORITHMS.group}".'
+                    )
                 raise ValueError(f"names {shown(name)}, but an arm may only set {', '.join(settable)}.")
         return agent
 

@@ -43,6 +43,11 @@ class PluggedSection(Section):
         """Accept the sections of plug-ins without a field here, checked against the class that the plug-in declares."""
         unknown = set(values) - set(cls.model_fields) if isinstance(values, dict) else set()
         chosen = values.get(cls.chooser) if isinstance(values, dict) else None
+        if isinstance(chosen, str) and chosen in cls.model_fields and chosen in cls.plugins.external():
+            raise ValueError(
+                f'chooses the {cls.plugins.noun} "{chosen}" of another package, whose section would be '
+                f"{cls.key}.{chosen}, but that is another setting. Rename it in that package."
+            )
         if not unknown and (not isinstance(chosen, str) or chosen in cls.model_fields):
             return handler(values)
         sections = {}
