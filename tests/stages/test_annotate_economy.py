@@ -161,9 +161,17 @@ def test_waiting_batches_are_reported(
         assert main(["annotate"]) == 2
         assert "No pair was judged. 0 of 40 pairs were judged: the budget of 0.02 minutes" in capsys.readouterr().err
         said = forecast(capsys)
-        assert said["sent"] == f"{2 * PAIRS} more are in batches that are not fetched yet"
+        awaited = f"{2 * PAIRS} more are in batches that are not fetched yet; their calls and cost, $"
+        assert said["sent"].startswith(awaited)
+        assert said["sent"].endswith(" at most, count when they are")
         assert said["calls"].startswith("0, ")
+        assert said["budget"] == "max_minutes 0.02: may be reached, and then: continue"
+        for limit in ({"max_calls": 30}, {"max_tokens": 400}, {"max_cost": 0.01}):
+            project.change({"annotate.budget": {**limit, "prices": "prices.yaml"}})
+            assert "may be reached, and then: stop" in forecast(capsys)["budget"], "the run counts them, too"
         project.change({"annotate.openai.mode": "live", "annotate.openai.retries": 0})
-        assert "sent" not in forecast(capsys)
+        said = forecast(capsys)
+        assert "sent" not in said
+        assert said["twice"].startswith(f"{2 * PAIRS} of them are in batches that were sent before, so they are paid f")
         assert main(["annotate"]) == 2
         assert f"{2 * PAIRS} questions to teacher are in batches that were sent before." in capsys.readouterr().err

@@ -91,7 +91,7 @@ class ChatAnnotator(AnnotatorKind):
         return True
 
     def sent(self, keys: Sequence[str]) -> Mapping[str, str]:
-        """Return which questions are in batches that were sent before and will be fetched: key -> batch."""
+        """Return which questions are in batches that were sent before: key -> batch."""
         return {}
 
     def count_tokens(self, requests: Sequence[ChatRequest]) -> tuple[float, str]:
@@ -292,8 +292,10 @@ class ChatAnnotator(AnnotatorKind):
         requests = {request.key: request for request in self._requests(identity, question, items)}
         stored, usual = _stored(asking.store, identity if is_local else None, prompt, list(requests))
         stored = stored | (requests.keys() & asked)
-        sent = self.sent([key for key in requests if key not in stored])
+        pending = self.sent([key for key in requests if key not in stored])
+        sent = pending if self.in_batches else {}
         to_ask = [request for key, request in requests.items() if key not in stored and key not in sent]
+        awaited = [requests[key] for key in sent]
         sample = to_ask[:: max(len(to_ask) // SAMPLE, 1)]
         tokens, counted_by = self.count_tokens(sample)
         if len(sample) < len(to_ask):
@@ -302,7 +304,10 @@ class ChatAnnotator(AnnotatorKind):
         writes = self.writes(prompt)
         usual_output = None if usual.output_tokens is None else usual.output_tokens * len(to_ask)
         # a server that does not keep to max_tokens may well answer with as much again
-        most_output = sum(max(longest_answer(request), usual.longest or 0) for request in to_ask) if writes else 0
+        most_output, sent_output = (
+            sum(max(longest_answer(request), usual.longest or 0) for request in some) if writes else 0
+            for some in (to_ask, awaited)
+        )
         minutes, minutes_by = self._minutes(len(to_ask), input_tokens + most_output, usual.seconds)
         return Estimate(
             annotator=f"{self.model_name} (prompt {prompt.name} {prompt.digest[:8]})",
@@ -315,6 +320,9 @@ class ChatAnnotator(AnnotatorKind):
             responses=asking.responses,
             answered=len(stored),
             sent=len(sent),
+            sent_input=self.count_tokens(awaited)[0],
+            sent_output=sent_output,
+            twice=len(pending) - len(sent),
             input_tokens=input_tokens,
             counted_by=counted_by,
             too_long=self.too_long(sample),

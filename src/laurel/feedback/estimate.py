@@ -31,6 +31,11 @@ class Needs:
     usual_cost: float | None = 0.0
     most_cost: float | None = 0.0
     minutes: float | None = 0.0
+    sent: int = 0
+    """Questions in a batch sent before, which count in the budget once their answers are fetched."""
+    sent_tokens: float = 0.0
+    """Their tokens at most."""
+    sent_cost: float | None = 0.0
 
     def __add__(self, other: Needs) -> Needs:
         sums = {field.name: add_costs(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)}
@@ -58,6 +63,12 @@ class Estimate:
     """Distinct questions with a stored answer."""
     sent: int
     """Further questions in batches that were sent before."""
+    sent_input: float
+    """Input tokens of these questions."""
+    sent_output: int
+    """Their maximum number of output tokens."""
+    twice: int
+    """Questions that are asked live although they are in batches that were sent before."""
     input_tokens: float
     """Input tokens of the questions that are still to be asked."""
     counted_by: str
@@ -111,8 +122,18 @@ class Estimate:
             most_output=self.most_output,
             usual_cost=usual if self.calls else 0.0,
             most_cost=maximum if self.calls else 0.0,
-            minutes=float(BATCH_MINUTES) if self.in_batches and self.calls else self.minutes,
+            minutes=float(BATCH_MINUTES) if self.in_batches and (self.calls or self.sent) else self.minutes,
+            sent=self.sent,
+            sent_tokens=self.sent_input + self.sent_output,
+            sent_cost=self.sent_cost,
         )
+
+    @property
+    def sent_cost(self) -> float | None:
+        """Return the cost at most of the questions in batches that were sent before; None where it is unknown."""
+        if not self.sent:
+            return 0.0
+        return None if self.price is None else self.price.of(self.sent_input, self.sent_output)
 
     def costs(self, price: Price | None) -> str:
         """Return the cost of asking at a price as text: the expected and maximum amounts."""
@@ -144,8 +165,9 @@ def in_lines(estimate: Estimate, limits: Sequence[str] = ()) -> str:
         ("pairs", f"{estimate.pairs:,}{identical}"),
         ("questions", f"{estimate.distinct:,} distinct ({ways})"),
         ("answered", f"{estimate.answered:,} of them, in {estimate.responses}"),
-        *([("sent", f"{estimate.sent:,} more are in batches that are not fetched yet")] if estimate.sent else []),
+        *([("sent", _sent(estimate))] if estimate.sent else []),
         ("calls", f"{estimate.calls:,}, {FOLLOW_UPS}"),
+        *([("twice", _twice(estimate))] if estimate.twice else []),
         ("tokens in", f"{estimate.input_tokens:,.0f} ({estimate.counted_by})"),
         *([("too long", f"some questions get no answer: {estimate.too_long}")] if estimate.too_long else []),
         ("tokens out", f"{usual}{estimate.most_output:,} at most"),
@@ -162,6 +184,19 @@ def in_lines(estimate: Estimate, limits: Sequence[str] = ()) -> str:
                 ("in batches", f"{estimate.costs(estimate.batch_price)}; up to {BATCH_MINUTES:,} minutes {rounds}")
             ]
     return _aligned([*lines, *(("budget", limit) for limit in limits)])
+
+
+def _sent(estimate: Estimate) -> str:
+    cost = "unknown cost" if estimate.sent_cost is None else f"cost, {in_words(estimate.sent_cost)} at most,"
+    return f"{estimate.sent:,} more are in batches that are not fetched yet; their calls and {cost} count when they are"
+
+
+def _twice(estimate: Estimate) -> str:
+    some = "1 of them is in a batch" if estimate.twice == 1 else f"{estimate.twice:,} of them are in batches"
+    return (
+        f"{some} that {'was' if estimate.twice == 1 else 'were'} sent before, so they are paid for twice; set "
+        "annotate.openai.mode to batch to fetch their answers instead"
+    )
 
 
 def total_lines(needs: Needs, limits: Sequence[str]) -> str:
@@ -208,9 +243,9 @@ def in_minutes(minutes: float | None) -> str:
 def limits(budget: BudgetParams, needs: Needs, reached: str) -> Iterator[str]:
     """Return a line per limit: whether these amounts may reach it, and what happens then (`reached`)."""
     taken = (
-        ("max_calls", budget.max_calls, needs.calls),
-        ("max_tokens", budget.max_tokens, needs.input_tokens + needs.most_output),
-        ("max_cost", budget.max_cost, needs.most_cost),
+        ("max_calls", budget.max_calls, needs.calls + needs.sent),
+        ("max_tokens", budget.max_tokens, needs.input_tokens + needs.most_output + needs.sent_tokens),
+        ("max_cost", budget.max_cost, add_costs(needs.most_cost, needs.sent_cost)),
         ("max_minutes", budget.max_minutes, needs.minutes),
     )
     for name, limit, amount in taken:

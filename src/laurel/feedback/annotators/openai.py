@@ -71,8 +71,9 @@ class OpenAIKind(ChatAnnotator):
         ledger = BatchLedger(store.path)
         if waiting := ledger.waiting(model.identity.endpoint, model.identity.model):
             tell(
-                f"{waiting:,} questions to {model.identity.model} are in batches that were sent before. Asking "
-                "them now would pay for them twice; set annotate.openai.mode to batch to fetch their answers."
+                f"{waiting:,} question{'s' * (waiting != 1)} to {model.identity.model} "
+                f"{'is' if waiting == 1 else 'are'} in batches that were sent before. Those of them that are asked "
+                "now are paid for twice; set annotate.openai.mode to batch to fetch their answers instead."
             )
         ledger.close()
         if self.section.serve:
@@ -82,9 +83,9 @@ class OpenAIKind(ChatAnnotator):
         return model
 
     def sent(self, keys: Sequence[str]) -> Mapping[str, str]:
-        """Return which questions are in batches that were sent before and will be fetched."""
+        """Return which questions are in batches that were sent before."""
         path = self.params.language_model.store
-        if not self.in_batches or not path.exists():
+        if not path.exists():
             return {}
         ledger = BatchLedger(path, read_only=True)
         try:
