@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
 from laurel.errors import AnnotationError, ParamsError, PluginError
 from laurel.feedback import interest
-from laurel.feedback.annotator import Pair, judge
+from laurel.feedback.annotator import Pair, judge, usage_of
 from laurel.feedback.annotator_kind import _REQUIRED, AnnotatorKind, check_annotator, kind_of
 from laurel.feedback.annotators import make_annotator
 from laurel.library.judging import annotate
@@ -77,6 +78,12 @@ def test_an_annotator_that_lacks_something_is_named(door_key: EnvAdapter) -> Non
         Kind(params).make(door_key, 0)
 
 
+def test_amounts_of_a_usage_can_be_written_as_json() -> None:
+    usage = {"calls": np.int64(3), "cost_usd": float("nan"), "seconds": np.float32(0.5), "tokens": None}
+    written = json.dumps(usage_of(SimpleNamespace(name="odd", usage=usage)))
+    assert written == '{"calls": 3, "cost_usd": null, "seconds": 0.5, "tokens": null}'
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
@@ -84,6 +91,8 @@ def test_an_annotator_that_lacks_something_is_named(door_key: EnvAdapter) -> Non
         ("simulated", "no", "has simulated 'no', but it must be True or False"),
         ("usage", None, "has usage None, but it must map each resource"),
         ("usage", {"calls": "many"}, "has usage {'calls': 'many'}, but it must map each resource"),
+        ("usage", {"calls": -1}, "has usage {'calls': -1}, but it must map each resource to a number from 0"),
+        ("usage", {"cost_usd": float("inf")}, "has usage {'cost_usd': inf}, but it must map each resource"),
     ],
 )
 def test_an_annotator_whose_provenance_is_invalid_is_named(

@@ -5,6 +5,7 @@ An annotator sees the task's description and the two texts, not segments, files 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,19 +90,28 @@ def failures_of(annotator: Annotator) -> dict[str, dict[str, int]]:
 
 
 def usage_of(annotator: Annotator) -> Usage:
-    """Return an annotator's usage so far.
+    """Return an annotator's usage so far, in Python's own numbers, which JSON can hold; NaN is unknown.
 
     Raises:
         AnnotationError: it is not a mapping of amounts, or an amount is neither a number nor None.
     """
-    usage: object = annotator.usage
-    amounts = usage.values() if isinstance(usage, Mapping) else ("",)
-    if not all(amount is None or isinstance(amount, int | float) for amount in amounts):
+    usage: Any = annotator.usage
+    if not isinstance(usage, Mapping) or not all(map(_is_amount, usage.values())):
         raise AnnotationError(
-            f"The annotator {annotator.name} has usage {usage!r:.60}, but it must map each resource to a number, or to "
-            "None where that is unknown."
+            f"The annotator {annotator.name} has usage {usage!r:.60}, but it must map each resource to a number from "
+            "0, or to None where that is unknown."
         )
-    return dict(annotator.usage)
+    return {resource: _own_number(amount) for resource, amount in usage.items()}
+
+
+def _is_amount(amount: object) -> bool:
+    return amount is None or (isinstance(amount, Real) and not amount < 0 and not math.isinf(amount))
+
+
+def _own_number(amount: Any) -> float | None:
+    if amount is None or math.isnan(amount):
+        return None
+    return int(amount) if isinstance(amount, Integral) else float(amount)
 
 
 def questions_asked(asker: object) -> list[Asked]:

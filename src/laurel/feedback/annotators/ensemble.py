@@ -30,6 +30,7 @@ from laurel.feedback.annotator import (
     failures_of,
     ignore,
     questions_asked,
+    usage_of,
 )
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of, remedy_of_ties
 from laurel.feedback.goals import goal_in_words
@@ -94,7 +95,7 @@ class EnsembleAnnotator:
     @property
     def usage(self) -> Usage:
         """Return the usage of all members together, and of each."""
-        used = self._used | {number: annotator.usage for number, annotator in self._held.items()}
+        used = self._used | {number: usage_of(annotator) for number, annotator in self._held.items()}
         total: Usage = {}
         for number in sorted(used):
             total = added(total, used[number])
@@ -159,7 +160,7 @@ class EnsembleAnnotator:
             file.write(json.dumps(judgement) + "\n")
         if number not in self._held:
             self._asked = joined([*self._asked, *questions_asked(annotator)])
-            self._used[number] = added(self._used.get(number, {}), annotator.usage)
+            self._used[number] = added(self._used.get(number, {}), usage_of(annotator))
             for reasons in failures_of(annotator).values():
                 for reason, count in reasons.items():
                     self._failed.setdefault(number, Reasons()).add(reason, count)
