@@ -45,21 +45,21 @@ def test_identical_texts_are_ties_without_a_question() -> None:
         ([Judgement("ok", float("nan"))] * 2, "ok and tie need a probability from 0 to 1"),
         ([Judgement("ok", 2.0)] * 2, "ok and tie need a probability from 0 to 1"),
         ([Judgement("ok", None)] * 2, "ok and tie need a probability from 0 to 1"),
-        ([Judgement("ok", "0.7")] * 2, "ok and tie need a probability from 0 to 1"),  # type: ignore[arg-type]
-        ([Judgement("ok", np.array([0.2, 0.3]))] * 2, "ok and tie need a probability"),  # type: ignore[arg-type]
+        ([Judgement("ok", "0.7")] * 2, "ok and tie need a probability from 0 to 1"),
+        ([Judgement("ok", np.array([0.2, 0.3]))] * 2, "ok and tie need a probability"),
         ([Judgement("tie", 0.9)] * 2, r"a tie has the probability 0\.5"),
-        ([Judgement("ok", 0.9, votes="x")] * 2, "its votes must be a number of answers"),  # type: ignore[arg-type]
+        ([Judgement("ok", 0.9, votes="x")] * 2, "its votes must be a number of answers"),
         ([Judgement("ok", 0.9, votes=-4)] * 2, "its votes must be a number of answers"),
-        ([Judgement("ok", 0.9, swap_consistent="maybe")] * 2, "True, False or None"),  # type: ignore[arg-type]
-        ([Judgement("ok", 0.9, answers=[1, 2])] * 2, "its answers must be a tuple"),  # type: ignore[arg-type]
-        ([Judgement("ok", 0.9, answers=(1, 2))] * 2, "its answers must be a tuple"),  # type: ignore[arg-type]
-        ([Judgement("ok", 0.9, answers=(Answer(0, "x", "first", 0.9, ""),))] * 2, "its answers must"),  # type: ignore[arg-type]
-        ([Judgement("ok", 0.9, members=(("m", "x"),))] * 2, "its members must be a tuple"),  # type: ignore[arg-type]
-        ([Judgement("ok", 0.9, members=((1, 2, 3),))] * 2, "its members must be a tuple"),  # type: ignore[arg-type]
-        ([Judgement(np.array(["ok", "ok"]), 0.9)] * 2, "its status must be one of"),  # type: ignore[arg-type]
-        ([Judgement("ok", 0.9, members=("a",))] * 2, "its members must be a tuple"),  # type: ignore[arg-type]
+        ([Judgement("ok", 0.9, swap_consistent="maybe")] * 2, "True, False or None"),
+        ([Judgement("ok", 0.9, answers=[1, 2])] * 2, "its answers must be a tuple"),
+        ([Judgement("ok", 0.9, answers=(1, 2))] * 2, "its answers must be a tuple"),
+        ([Judgement("ok", 0.9, answers=(Answer(0, "x", "first", 0.9, ""),))] * 2, "its answers must"),
+        ([Judgement("ok", 0.9, members=(("m", "x"),))] * 2, "its members must be a tuple"),
+        ([Judgement("ok", 0.9, members=((1, 2, 3),))] * 2, "its members must be a tuple"),
+        ([Judgement(np.array(["ok", "ok"]), 0.9)] * 2, "its status must be one of"),
+        ([Judgement("ok", 0.9, members=("a",))] * 2, "its members must be a tuple"),
         ([Judgement("abstain", 0.5)] * 2, "other statuses have None"),
-        ([Judgement("maybe", 0.5)] * 2, "its status must be one of ok, tie, abstain"),  # type: ignore[arg-type]
+        ([Judgement("maybe", 0.5)] * 2, "its status must be one of ok, tie, abstain"),
         ([1.0, 1.0], r"gave 1\.0, but a Judgement is required"),
         ([Judgement("ok", 1.0)], "stopped after 1 judgements, but one for each pair is required"),
         ([Judgement("ok", 1.0)] * 3, "every pair had its judgement"),
@@ -87,6 +87,17 @@ def test_an_annotator_that_answers_wrongly_is_named(given: Any, said: str, lazil
 
     with pytest.raises(AnnotationError, match=f"The annotator wrong .*{said}"):
         list(judge(Wrong(), [Pair("a", "b"), Pair("b", "c")]))
+
+
+def test_a_probability_of_one_half_is_a_tie() -> None:
+    class Undecided:
+        name = "undecided"
+
+        def annotate(self, pairs: Any) -> Any:
+            return (Judgement("ok", float(pair.first > pair.second) / 2 + 0.5) for pair in pairs)
+
+    judged = judge(Undecided(), [Pair("b", "a"), Pair("a", "b")])
+    assert [(judgement.status, judgement.p_first) for judgement in judged] == [("ok", 1.0), ("tie", 0.5)]
 
 
 def test_only_identical_texts() -> None:

@@ -249,8 +249,13 @@ def _checked(annotator: Annotator, judgement: object, surplus: int) -> Judgement
     for values, field, fits in zip(collections, ("answers", "members"), (_is_answer, _is_member), strict=True):
         if not isinstance(values, tuple) or not all(map(fits, values)):
             raise AnnotationError(f"{complaint}its {field} must be a tuple as in laurel.feedback.annotator.Judgement.")
+    if p == TIE.p_first:  # ok, but undecided: counted as a preference, it would let labels pass that say nothing
+        status = "tie"
     return judgement._replace(
-        p_first=None if p is None else float(p), votes=int(votes), swap_consistent=None if swap is None else bool(swap)
+        status=status,
+        p_first=None if p is None else float(p),
+        votes=int(votes),
+        swap_consistent=None if swap is None else bool(swap),
     )
 
 
