@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from laurel.components.encoding import decoded
 from laurel.data.disk import reason_of
 from laurel.data.manifest import MANIFEST, RUN
-from laurel.errors import DataError, LaurelError
+from laurel.errors import DataError, LaurelError, RefusedLabelsError
 from laurel.interrupt import stop_with_parent, terminated_like_ctrl_c
 from laurel.params import Params, parse_sections
 from laurel.secrets import load_secrets
@@ -33,6 +33,8 @@ TRACKING_URI = "MLFLOW_TRACKING_URI"
 RESPONSES = "LAUREL_RESPONSES"
 """Folder in which the answers of language models persist across steps."""
 PACKED = "files.zip"
+MOUNTED = "/gcs/"
+"""Mount point of buckets in steps on Vertex AI."""
 BEGUN, DONE, FAILED = "begun", "done", "failed"
 
 
@@ -104,6 +106,8 @@ def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
         os.environ[OUTPUT_URI] = artifact.uri
         try:
             yield output
+        except RefusedLabelsError as error:
+            raise RefusedLabelsError(_set_aside(str(error), output, place, artifact.uri)) from None
         finally:
             del os.environ[OUTPUT_URI]
         try:
@@ -113,6 +117,24 @@ def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
     manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
     artifact.metadata.update(manifest["counts"])
     artifact.metadata["digest"] = manifest["digest"]
+
+
+def _set_aside(said: str, output: Path, place: Path, uri: str) -> str:
+    """Keep what a stage has left beside its output instead of it; return its error with the place where that is.
+
+    Only an artifact that is a file of this machine, or of a mounted bucket, lies where files beside it stay.
+    """
+    left, kept = (path.with_name(f"{path.name}-refused") for path in (output, place))
+    if not left.is_dir():
+        return said
+    if "://" in uri and not str(place).startswith(MOUNTED):
+        return "\n".join(line for line in said.splitlines() if str(left) not in line)
+    try:
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(left, kept)
+    except OSError as error:
+        raise DataError(f"{kept}: cannot be written ({reason_of(error)}).") from None
+    return said.replace(str(left), str(kept))
 
 
 def _pass_on(output: Path, place: Path, *, packed: bool) -> None:

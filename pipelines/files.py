@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from laurel.components.step import MOUNTED
 from laurel.data.json_file import digest_json
 from laurel.data.own_files import exists
 from laurel.feedback.annotator_kind import kind_of
@@ -17,9 +18,6 @@ from laurel.params.annotation import MAIN
 from laurel.params.rewards import method_of
 from laurel.stages.own_files import own_files
 from laurel.stages.pipeline import WITHOUT_EFFECT
-
-MOUNTED = "/gcs/"
-"""Mount point of buckets in steps on Vertex AI."""
 
 
 def local_files(params: Params, *, vertex: bool) -> dict[str, str]:

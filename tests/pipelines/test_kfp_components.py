@@ -27,7 +27,7 @@ from laurel.components.train_agents import train_agents
 from laurel.components.train_reward import train_reward
 from laurel.data.directory import output_directory
 from laurel.data.manifest import digest_directory, read_manifest
-from laurel.errors import DataError
+from laurel.errors import DataError, RefusedLabelsError
 from laurel.params import parse_params
 from laurel.params.rewards import METHODS
 
@@ -71,6 +71,23 @@ def test_output_of_an_earlier_attempt_is_replaced(tmp_path: Path) -> None:
     (place / "shard-00099.parquet").write_text("half")
     collect.python_func(**COLLECT, trajectories=dsl.Dataset(uri=str(place)))
     assert digest_directory(place) == read_manifest(place)["digest"]
+
+
+@pytest.mark.parametrize("uri", ["minio://bucket/preferences", "preferences"])
+def test_refused_labels_are_kept_where_the_message_says(
+    tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        with written(dsl.Dataset(uri=uri)) as output:
+            aside = output.with_name("preferences-refused")
+            aside.mkdir(parents=True)
+            raise RefusedLabelsError(f"They are bad.\nThey are kept: laurel show {aside}")
+
+    monkeypatch.chdir(tmp_path)
+    kept = "" if ":" in uri else "\nThey are kept: laurel show preferences-refused"  # else, it would not be uploaded
+    with pytest.raises(RefusedLabelsError, match=f"^They are bad.{kept}$"):
+        refused()
+    assert Path("preferences-refused").exists() == bool(kept)
 
 
 def test_many_files_travel_as_one(tmp_path: Path) -> None:

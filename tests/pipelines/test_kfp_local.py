@@ -133,8 +133,9 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
     assert last.startswith("laurel: step annotate failed: None of ")
     assert "Traceback" not in done.stderr
     assert "Traceback" not in (tmp_path / "p" / "out" / "pipeline.log").read_text()
-    written = [path for path in (tmp_path / "p").rglob("preferences") if "mlartifacts" not in path.parts]
-    assert not written, "MLflow alone has the labels that were refused"
+    (refused,) = [path for path in (tmp_path / "p" / "out").rglob("preferences*") if path.is_dir()]
+    assert refused.name == "preferences-refused"
+    assert f"The labels are kept: laurel show {refused} " in last
     assert not (tmp_path / "p" / "out" / "reports").exists()
     assert "train-reward" not in done.stderr
     (logged,) = (tmp_path / "p").rglob("mlflow.db")  # as `laurel caption` does: beside params.yaml
