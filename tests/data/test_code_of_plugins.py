@@ -36,6 +36,17 @@ def test_others_do_not_count() -> None:
 
 
 @pytest.mark.usefixtures("examples")
+def test_questions_of_a_further_package_count_where_a_plug_in_may_ask_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "their_questions.py").touch()
+    install(tmp_path, "theirs", {"laurel.questions": {"kindness": "their_questions"}})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert {"laurel_examples/forward.py", "their_questions.py"} <= code_of_plugins(FORWARD).keys()
+    assert code_of_plugins({"rewards": {"preference": {}}}) == {}, "built-in methods ask built-in questions"
+
+
+@pytest.mark.usefixtures("examples")
 def test_an_adapter_counts_where_it_describes_the_environment() -> None:
     """Its id finds it, not the name of its entry point."""
     assert "laurel_examples/pendulum.py" in code_of_plugins({"env": {"id": "Pendulum-v1"}})

@@ -12,6 +12,9 @@ from laurel.data.manifest import stamp_directory
 from laurel.errors import LaurelError
 from laurel.plugins import installed, packages_of
 
+QUESTIONS = "laurel.questions"
+"""The group of entry points of questions, which parameters do not name."""
+
 
 def named_files(content: Any, folder: Path = Path()) -> dict[str, str]:
     """Return file or directory -> digest, or stamp, for the files that parameters name: modules, prompts, labels,
@@ -62,14 +65,18 @@ def code_of_plugins(content: Any) -> dict[str, str]:
 
 
 def packages_named(content: Any) -> dict[str, Path]:
-    """Return the other packages that add the kinds which parameters name, or the adapter: name -> folder or file."""
+    """Return the other packages that add the kinds which parameters name, or the adapter, and those that add questions
+    if there are any such: name -> folder or file.
+    """
     from laurel.envs import ENTRY_POINTS, adapter_module
 
     modules = []
     if isinstance(content, Mapping) and "env" in content and installed(ENTRY_POINTS):
         with suppress(LaurelError):  # making the environment reports what is wrong
             modules.append(adapter_module(content["env"]["id"]))
-    return packages_of(set(_texts(content)), *modules)
+    found = packages_of(set(_texts(content)), *modules)
+    # a method or judge names the questions that it asks in its code, and they may be another package's
+    return found | packages_of({entry.name for entry in installed(QUESTIONS)}) if found else found
 
 
 def contents_named(content: Any) -> dict[str, str]:
