@@ -17,6 +17,7 @@ from chat_server import ChatServer
 from tiny_llama import make_tiny_llama
 
 from laurel.cli.app import main
+from laurel.feedback.annotator_kind import AnnotatorKind
 from laurel.llm.responses import ResponseStore
 from priced_project import PAIRS, asking, forecast, kept_costs, run, teacher
 from tiny_project import Project
@@ -209,6 +210,20 @@ def test_without_an_arm_that_needs_labels_nothing_is_asked(
     project.change({"arms": ["extrinsic"]})
     assert main(["annotate", "--dry-run"]) == 0
     assert capsys.readouterr().out.startswith("No arm has a reward learned from preferences, so nothing is asked")
+
+
+def test_a_judge_without_an_estimate_is_not_said_to_cost_nothing(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AnnotatorKind, "estimates", False)
+    project.change({"annotate.annotator": "embedding"})
+    assert main(["annotate", "--dry-run"]) == 0
+    assert f"{PAIRS} pairs. The annotator embedding does not estimate its cost.\n" in capsys.readouterr().out
+    (project.path / "grid.yaml").write_text("models: [{name: odd, annotator: embedding}]\n")
+    assert main(["annotate", "compare", "--grid", "grid.yaml", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "| odd   | unknown   | unknown | unknown | unknown   | unknown    | unknown | unknown |" in said
+    assert "embedding does not estimate its calls and cost." in said
 
 
 @pytest.mark.parametrize("annotator", ["embedding", "scripted"])

@@ -10,7 +10,9 @@ import pytest
 
 from laurel.envs import adapter_for
 from laurel.errors import EnvError
+from laurel.feedback.annotator_kind import AnnotatorKind, kind_of
 from laurel.feedback.probe import load_probe
+from laurel.params.annotation import AnnotateParams
 from laurel.rewards.arms import used_label_sets
 from laurel.rewards.method import RewardContext
 from laurel.stages.description import described, missing_keys
@@ -368,3 +370,27 @@ def test_what_hints_cost_is_listed_with_the_training(tmp_path: Path) -> None:
     player = {"reward": None, "agent": {"actor": "llm_policy"}}
     told = lines(tmp_path, {**asked, "arms": {"hinted": hinted, "player": player}})
     assert told.index("hinted, hints: ") < told.index("\nevaluate") < told.index("player: ")
+
+
+def test_a_cost_that_another_packages_judge_does_not_estimate_is_not_called_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"env.id": "CartPole-v1", "annotate.annotator": "embedding", "arms": {"preference": None}}
+    monkeypatch.setattr(AnnotatorKind, "estimates", False)
+    said = lines(tmp_path, changes)
+    assert "pairs of captions, at a cost that embedding does not estimate\n" in said
+    assert "at no cost" not in said
+
+
+def test_which_judges_estimate_their_cost() -> None:
+    class Silent(AnnotatorKind):
+        def make(self, *_: Any, **__: Any) -> Any:
+            return None
+
+    class Estimating(Silent):
+        def estimate(self, *_: Any) -> None:
+            return None
+
+    params = AnnotateParams(annotator="embedding")
+    kinds = (kind_of(params), Silent(params), Estimating(params))
+    assert [kind.estimates for kind in kinds] == [True, False, True]

@@ -183,6 +183,12 @@ class AnnotatorKind(ABC):
         """
         return None
 
+    @property
+    def estimates(self) -> bool:
+        """Whether it says what asking it about pairs costs: another package's may leave `estimate` out."""
+        kind = type(self)
+        return is_ours(kind) or self.simulated or kind.estimate is not AnnotatorKind.estimate
+
     def pair_question(self, adapter: EnvAdapter) -> PairQuestion | None:
         """Return the question about pairs with its prompt; None if it uses no prompt.
 

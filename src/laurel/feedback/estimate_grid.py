@@ -67,7 +67,10 @@ def _needs(
 ) -> tuple[Needs, Iterator[str]]:
     """Return the estimate of one annotator with its notes; add its questions to `asked`."""
     kept = asked.setdefault(voter.language_model.store, set())
-    estimate = kind_of(voter).estimate(adapter, questions, kept)
+    kind = kind_of(voter)
+    estimate = kind.estimate(adapter, questions, kept)
+    if estimate is None and not kind.estimates:
+        return _UNKNOWN, iter([f"{kind.title} does not estimate its calls and cost."])
     if estimate is None:
         return Needs(), iter(())
     kept |= estimate.to_ask
@@ -83,6 +86,10 @@ def _needs(
     return estimate.needs, notes()
 
 
+_UNKNOWN = Needs(usual_output=None, usual_cost=None, most_cost=None, minutes=None)
+"""Of an annotator that does not estimate them."""
+
+
 def in_table(result: Forecast) -> str:
     """Format a forecast as a table with notes."""
     rows = [[plain(judge), *_cells(needs)] for judge, needs in result.rows]
@@ -95,6 +102,8 @@ def in_table(result: Forecast) -> str:
 def _cells(needs: Needs | None) -> list[str]:
     if needs is None:
         return ["would fail", *[""] * (len(HEADS) - 2)]
+    if needs == _UNKNOWN:
+        return ["unknown"] * (len(HEADS) - 1)
     return [
         f"{needs.questions:,.0f}",
         f"{needs.stored:,.0f}",

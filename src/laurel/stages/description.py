@@ -92,10 +92,14 @@ def _judge(params: Params, captions: Path) -> list[str]:
         return ["nothing, as no arm has a reward learned from preferences"]
     asking = params.annotate
     voters = [voter for judge in params.judges for voter in asking.of_judge(judge).voters]
-    judged = f"{', '.join(kind_of(voter).title for voter in voters)}: {pairs_asked(params)}"
-    remarks = [*_left_over(params), *(note for voter in voters for note in kind_of(voter).notes())]
-    if not any(isinstance(voter.section, ChatSection) for voter in voters):
-        return [f"{judged}, in this process and at no cost", *remarks]
+    kinds = [kind_of(voter) for voter in voters]
+    judged = f"{', '.join(kind.title for kind in kinds)}: {pairs_asked(params)}"
+    remarks = [*_left_over(params), *(note for kind in kinds for note in kind.notes())]
+    if silent := dict.fromkeys(kind.title for kind in kinds if not kind.estimates):
+        judged += f", at a cost that {', '.join(silent)} does not estimate"
+    told = [kind for kind in kinds if kind.estimates and not kind.simulated]
+    if not any(isinstance(kind.section, ChatSection) or not is_ours(type(kind)) for kind in told):
+        return [judged if silent else f"{judged}, in this process and at no cost", *remarks]
     try:
         return [judged, *remarks, *_estimated(params, captions)]
     except DataError:  # they were made with other params, or do not exist yet

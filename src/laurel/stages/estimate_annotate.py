@@ -125,10 +125,12 @@ class _Blocks:
             estimate = alone = kind.estimate(self._adapter, questions)
             if alone is not None and asked:
                 estimate = kind.estimate(self._adapter, questions, asked)
-            no_cost = (
-                f"{len(questions):,} pairs. The annotator {voter.annotator} works in this process: "
-                "no calls, no tokens, no cost.\n"
+            cost = (
+                "works in this process: no calls, no tokens, no cost"
+                if kind.estimates
+                else "does not estimate its cost"
             )
+            no_cost = f"{len(questions):,} pairs. The annotator {voter.annotator} {cost}.\n"
             lines = [*([heading] if heading else []), *(notes if number == 0 else [])]
             if alone is not None and estimate is not None:
                 if shared := estimate.answered - alone.answered:
