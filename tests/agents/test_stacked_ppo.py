@@ -118,7 +118,7 @@ class Uniform(Advisor):
 
     def advise(self, view: View) -> FloatArray:
         self._squares.update(view.packed[:, 0].tolist())
-        return np.zeros((len(view), self.n_actions), dtype=np.float32)
+        return np.full((len(view), self.n_actions), -np.log(self.n_actions), dtype=np.float32)
 
 
 def test_no_hint_is_asked_for_where_an_episode_ended_with_the_last_rollout() -> None:

@@ -21,6 +21,7 @@ from laurel.envs.base import MOST_REMEMBERED, EnvAdapter
 from laurel.errors import ActorError, EnvError
 from laurel.params import EnvParams
 from laurel.params.kinds import Role
+from laurel.plugins import in_short, is_ours, returned_wrongly
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -187,10 +188,27 @@ class Advisor(Actor):
             if len(self._known) > MOST_REMEMBERED:  # continuous observations are all distinct
                 self._known.clear()
                 new = wanted
-            advice = self.advise(View(view.adapter, view.packed[list(new.values())]))
+            advice = self._checked(self.advise(View(view.adapter, view.packed[list(new.values())])), len(new))
             self._known.update(zip(new, advice, strict=True))
         uniform = np.full(self.n_actions, -np.log(self.n_actions), dtype=np.float32)
         return np.stack([self._known.get(key, uniform) for key in keys])
+
+    def _checked(self, advice: Any, n: int) -> FloatArray:
+        """Check what another package's `advise` returned for n states.
+
+        Raises:
+            PluginError: it is something else than log-probabilities.
+        """
+        if is_ours(type(self)):
+            return advice
+        found, shape = in_short(advice), (n, self.n_actions)
+        if np.shape(advice) == shape and (log_probs := np.asarray(advice)).dtype.kind in "iuf":
+            sums = np.exp(log_probs.astype(np.float64)).sum(axis=1)
+            if np.allclose(sums, 1, atol=1e-3):
+                return log_probs.astype(np.float32)
+            found = f"numbers whose exponentials sum to {sums[~np.isclose(sums, 1, atol=1e-3)][0]:.3g} in a state"
+        needed = f"an array of log-probabilities of the shape {shape} is required"
+        raise returned_wrongly("actor", self, "advise", found, needed)
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
         log_probs = self.log_probs(view)

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from laurel.agents.actor import Actor, Advisor, View
 from laurel.agents.actors import Checked, make_actor
 from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import EnvAdapter
-from laurel.errors import ParamsError
+from laurel.errors import ActorError, ParamsError
 from laurel.params.algorithms import Helper, HintsParams
 from laurel.params.annotation import AnnotateParams
 from laurel.seeding import generator
@@ -122,4 +123,7 @@ def make_advisor(
             f"{key}.actor is {kind}, which gives no probabilities of actions: name llm_policy, or an actor that is a "
             "subclass of laurel.agents.actor.Advisor."
         )
+    space = adapter.action_space
+    if isinstance(space, gym.spaces.Discrete) and advisor.n_actions != space.n:
+        raise ActorError(f'The actor "{kind}" gives hints for {advisor.n_actions} actions, but {space} has {space.n}.')
     return advisor
