@@ -6,23 +6,28 @@ import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from aiohttp import web
 from chat_server import chat_server, completion, problem
 from stopping import StoppedError, make_task
 
-from laurel.agents.actor import View
+from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.actors import Checked
 from laurel.agents.actors.llm_policy import language_model_policy
 from laurel.data import usage
 from laurel.data.directory import Output
 from laurel.data.manifest import read_manifest
-from laurel.data.usage import UsageNote, of_all
+from laurel.data.usage import ASKER, UsageNote, of_all
 from laurel.envs import adapter_for
-from laurel.errors import LaurelError
-from laurel.evaluation.play import Asking, Evaluation, play_agent
+from laurel.errors import ActorError, LaurelError
+from laurel.evaluation.play import SCORING, Asking, Evaluation, play_agent
+from laurel.evaluation.summary import asked_columns
 from laurel.params import EnvParams
 from laurel.params.algorithms import SubgoalParams
 from laurel.params.annotation import AnnotateParams
@@ -158,3 +163,44 @@ def test_each_answer_is_noted_when_it_comes(asks: str, tmp_path: Path, monkeypat
                 train(task, adapter, LikelyActions(policy, adapter) if asks == "reward" else None, agent, stop)
     assert len(noted) >= 3
     assert all(calls >= sent - 1 for sent, calls in enumerate(noted)), "before the first update has ended"
+
+
+class Paying(Actor):
+    """An actor of another package, which pays for its actions."""
+
+    def __init__(self, account: Any) -> None:
+        self._account = account
+
+    def act(self, view: View, rng: np.random.Generator) -> Acted:
+        return Acted(np.zeros(len(view), np.int64))
+
+    @property
+    def account(self) -> Any:
+        return self._account
+
+
+def paying(account: Any) -> Checked:
+    return Checked(Paying(account), "paying", gym.spaces.Discrete(2))
+
+
+def test_what_another_packages_actor_pays_is_counted(tmp_path: Path) -> None:
+    account = paying({"calls": np.int64(3), "cost_usd": 0.5, "input_tokens": float("nan")}).account
+    assert account["model"] == "paying"
+    arm: Any = SimpleNamespace(name="theirs")
+    for seed in (0, 1):
+        facts = {**account, ASKER: str(seed)}
+        (tmp_path / f"theirs-{seed}.json").write_text(json.dumps({**facts, SCORING: []}, allow_nan=False))
+    out = Output(tmp_path)
+    of_arm = asked([(arm, 0, None), (arm, 1, None)], tmp_path, out)["theirs"]
+    assert out.usage == {"calls": 6, "cost_usd": 1.0, "input_tokens": None}
+    assert out.run_notes == ["The arm theirs took 6 calls of paying and 0 answers from the store."]
+    assert out.notes == [], "states were not counted"
+    metrics = {"order": ["theirs"], "arms": {"theirs": {"asked": of_arm}}}
+    assert asked_columns(metrics) == (ANY, [["theirs", "paying", "-", "-", "-", "-"]])
+    assert paying({}).account == {}
+
+
+@pytest.mark.parametrize("account", [None, [1], {"calls": "3"}, {"cost_usd": -1.0}, {"states": float("inf")}])
+def test_an_account_that_cannot_be_counted_is_named(account: Any) -> None:
+    with pytest.raises(ActorError, match=r'The actor "paying" has the account .*, but it must map each of states, ans'):
+        _ = paying(account).account

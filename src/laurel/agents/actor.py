@@ -121,7 +121,9 @@ class Actor(ABC):
 
     @property
     def account(self) -> Mapping[str, Any]:
-        """The cost of acting, for the report, such as calls to a language model; empty for most."""
+        """The usage so far of what acting asks, by the names of `laurel.data.usage.RESOURCES`, and maybe the model and
+        the number of distinct states that it was asked about; empty for most.
+        """
         return {}
 
     def when_answered(self, call: Callable[[], None]) -> None:  # noqa: B027 - most ask no model

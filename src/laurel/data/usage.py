@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import reduce
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -35,6 +36,18 @@ def added(first: Usage, second: Usage) -> Usage:
         before = total.get(key, 0)
         total[key] = None if before is None or amount is None else before + amount
     return total
+
+
+def is_amount(amount: object) -> bool:
+    """Whether something can be an amount: a number from 0, NaN, or None; NumPy's numbers, too."""
+    return amount is None or (isinstance(amount, Real) and not amount < 0 and not math.isinf(amount))
+
+
+def own_number(amount: Any) -> float | None:
+    """Return an amount as Python's own number, which JSON can hold; NaN is unknown."""
+    if amount is None or math.isnan(amount):
+        return None
+    return int(amount) if isinstance(amount, Integral) else float(amount)
 
 
 CACHED, CALLS, FAILURES = "cached", "calls", "failures"
@@ -138,9 +151,10 @@ def with_stopped(account: Mapping[str, Any], usage: Mapping[str, Usage]) -> dict
     {'asker': 'b', 'calls': 24, 'cached': 11}
     """
     used = usage.get(account.get(ASKER, ""), {})
-    repeated = account.get(CACHED, 0) - (used.get(CACHED, account.get(CACHED)) or 0)
+    repeated = (account.get(CACHED) or 0) - (used.get(CACHED, account.get(CACHED)) or 0)
     changes = {CALLS: repeated, CACHED: -repeated}
-    return {**account, **{key: account[key] + change for key, change in changes.items() if key in account}}
+    known = {key: change for key, change in changes.items() if account.get(key) is not None}
+    return {**account, **{key: account[key] + change for key, change in known.items()}}
 
 
 def latest(askers: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:

@@ -217,8 +217,9 @@ def asked_columns(metrics: Mapping[str, Any]) -> Table | None:
     heads = ["arm", "model", "states", "answers", "could be read", "tokens an answer"]
     rows = [
         [
-            *(name, usage["model"], f"{usage['states']:,}", f"{usage['answers']:,}" if "answers" in usage else NONE),
-            *(f"{usage['parse_rate']:.1%}", number(usage.get("tokens_per_answer"))),
+            *(name, usage["model"]),
+            *(NONE if usage.get(amount) is None else f"{usage[amount]:,}" for amount in ("states", "answers")),
+            *(f"{usage['parse_rate']:.1%}" if "parse_rate" in usage else NONE, number(usage.get("tokens_per_answer"))),
         ]
         for name, usage in ((name, metrics["arms"][name].get("asked")) for name in metrics["order"])
         if usage

@@ -5,7 +5,6 @@ An annotator sees the task's description and the two texts, not segments, files 
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_arg
 import numpy as np
 
 from laurel.data.asked import Asked
-from laurel.data.usage import Usage, added
+from laurel.data.usage import Usage, added, is_amount, own_number
 from laurel.errors import AnnotationError
 from laurel.llm.budget import Budget
 from laurel.params.annotation import BudgetParams
@@ -96,22 +95,12 @@ def usage_of(annotator: Annotator) -> Usage:
         AnnotationError: it is not a mapping of amounts, or an amount is neither a number nor None.
     """
     usage: Any = annotator.usage
-    if not isinstance(usage, Mapping) or not all(map(_is_amount, usage.values())):
+    if not isinstance(usage, Mapping) or not all(map(is_amount, usage.values())):
         raise AnnotationError(
             f"The annotator {annotator.name} has usage {usage!r:.60}, but it must map each resource to a number from "
             "0, or to None where that is unknown."
         )
-    return {resource: _own_number(amount) for resource, amount in usage.items()}
-
-
-def _is_amount(amount: object) -> bool:
-    return amount is None or (isinstance(amount, Real) and not amount < 0 and not math.isinf(amount))
-
-
-def _own_number(amount: Any) -> float | None:
-    if amount is None or math.isnan(amount):
-        return None
-    return int(amount) if isinstance(amount, Integral) else float(amount)
+    return {resource: own_number(amount) for resource, amount in usage.items()}
 
 
 def questions_asked(asker: object) -> list[Asked]:

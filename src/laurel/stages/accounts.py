@@ -127,21 +127,14 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
                 number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
                 sums[key] = sums.get(key, 0) + value if number else value
     for name, sums in by_arm.items():
-        answers = sums.get("answers", sums["states"])  # actors that sample again give several answers per state
-        sums["parse_rate"] = 1 - sums["unread"] / max(answers, 1)
-        single = answers == sums["states"]
-        readable = f"of {'them had an answer that' if single else f'its {answers:,} answers'} could be read"
-        out.notes.append(
-            f"The arm {name} asked {sums['model']} about {sums['states']:,} states (distinct ones of each of its "
-            f"agents), and {sums['parse_rate']:.1%} {readable}"
-            f"{'; in the others all choices were equally likely' if sums['unread'] else ''}."
-        )
+        if sums.get("states") is not None:  # another package's actor may count calls alone
+            out.notes.append(_readable(name, sums))
         if "answers" in sums:
-            sums["tokens_per_answer"] = sums["tokens"] / max(answers, 1)
-        if "calls" in sums:
+            sums["tokens_per_answer"] = (sums.get("tokens") or 0) / max(sums["answers"] or 0, 1)
+        if sums.get("calls") is not None:
             out.run_notes.append(
                 f"The arm {name} took {counted(sums['calls'], 'call')} of {sums['model']} and "
-                f"{counted(sums.get('cached', 0), 'answer')} from the store."
+                f"{counted(sums.get('cached') or 0, 'answer')} from the store."
             )
     kept = (
         "model",
@@ -152,3 +145,15 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
         "tokens_per_answer",
     )  # a repeated run with a full store gives the same
     return {name: {key: sums[key] for key in kept if key in sums} for name, sums in by_arm.items()}
+
+
+def _readable(name: str, sums: dict[str, Any]) -> str:
+    """Return the note on an arm whose actor asked about states; add its share of readable answers to the sums."""
+    states, unread = sums["states"], sums.get("unread") or 0
+    answers = states if sums.get("answers") is None else sums["answers"]  # several per state where actors sample again
+    sums["parse_rate"] = 1 - unread / max(answers, 1)
+    readable = f"of {'them had an answer that' if answers == states else f'its {answers:,} answers'} could be read"
+    return (
+        f"The arm {name} asked {sums['model']} about {states:,} states (distinct ones of each of its agents), and "
+        f"{sums['parse_rate']:.1%} {readable}{'; in the others all choices were equally likely' if unread else ''}."
+    )

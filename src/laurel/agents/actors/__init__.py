@@ -18,11 +18,13 @@ import numpy as np
 
 from laurel.agents.actor import Acted, Actor, View
 from laurel.arrays import Array, BoolArray, FloatArray
+from laurel.data.usage import ASKER, RESOURCES, is_amount, new_asker, own_number
 from laurel.envs.base import EnvAdapter
 from laurel.envs.guard import in_a_line
 from laurel.errors import ActorError, LaurelError, ParamsError
 from laurel.params.annotation import AnnotateParams
 from laurel.params.kinds import ACTORS
+from laurel.plugins import in_short
 
 _TYPES = {
     "bool": (bool, "true or false"),
@@ -33,6 +35,9 @@ _TYPES = {
     "Path": (str | Path, "a path"),
 }
 """Annotations of options that are checked here -> their type, in words."""
+_AMOUNTS = ("states", "answers", "unread", "tokens", *RESOURCES)
+"""Amounts in an actor's account: distinct states that it asked about, answers and those that could not be read, tokens
+of the answers, and the usage."""
 
 
 def make_actor(
@@ -124,6 +129,7 @@ class Checked(Actor):
 
     def __init__(self, actor: Actor, kind: str, space: gym.Space[Any]) -> None:
         self.actor, self._kind, self._space = actor, kind, space
+        self._asker = new_asker()
 
     def begin(self, which: BoolArray) -> None:
         self._guarded(self.actor.begin, which)
@@ -144,7 +150,16 @@ class Checked(Actor):
 
     @property
     def account(self) -> Mapping[str, Any]:
-        return self.actor.account
+        """What it asked, in Python's own numbers, with its name and id as who asked if it names none."""
+        account: Any = self.actor.account
+        amounts = [account.get(name) for name in _AMOUNTS] if isinstance(account, Mapping) else [""]
+        if not all(map(is_amount, amounts)):
+            raise ActorError(
+                f'The actor "{self._kind}" has the account {in_short(account)}, but it must map each of '
+                f"{', '.join(_AMOUNTS)} that it has to a number from 0, or to None where that is unknown."
+            )
+        known = {name: own_number(account[name]) for name in _AMOUNTS if name in account}
+        return {"model": self._kind, ASKER: self._asker, **account, **known} if account else {}
 
     def when_answered(self, call: Callable[[], None]) -> None:
         self._guarded(self.actor.when_answered, call)
