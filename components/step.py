@@ -107,7 +107,8 @@ def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
         try:
             yield output
         except RefusedLabelsError as error:
-            raise RefusedLabelsError(_set_aside(str(error), output, place, artifact.uri)) from None
+            kept = place.with_name(f"{place.name}-refused")
+            raise RefusedLabelsError(error.reasons, _moved(error.kept, kept, artifact.uri)) from None
         finally:
             del os.environ[OUTPUT_URI]
         try:
@@ -119,22 +120,19 @@ def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
     artifact.metadata["digest"] = manifest["digest"]
 
 
-def _set_aside(said: str, output: Path, place: Path, uri: str) -> str:
-    """Keep what a stage has left beside its output instead of it; return its error with the place where that is.
+def _moved(left: Path | None, kept: Path, uri: str) -> Path | None:
+    """Copy what a stage has left elsewhere than in its output, beside the artifact; return where it is, if anywhere.
 
     Only an artifact that is a file of this machine, or of a mounted bucket, lies where files beside it stay.
     """
-    left, kept = (path.with_name(f"{path.name}-refused") for path in (output, place))
-    if not left.is_dir():
-        return said
-    if "://" in uri and not str(place).startswith(MOUNTED):
-        return "\n".join(line for line in said.splitlines() if str(left) not in line)
+    if left is None or ("://" in uri and not str(kept).startswith(MOUNTED)):
+        return None
     try:
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(left, kept)
     except OSError as error:
         raise DataError(f"{kept}: cannot be written ({reason_of(error)}).") from None
-    return said.replace(str(left), str(kept))
+    return kept
 
 
 def _pass_on(output: Path, place: Path, *, packed: bool) -> None:

@@ -20,7 +20,8 @@ import laurel.envs
 from browser import PROGRAM, Browser
 from installed import install_examples
 from laurel import permissions
-from laurel.agents.algorithms.language_model import CAUSAL
+from laurel.agents.algorithms.language_model import LanguageModelAlgorithm
+from laurel.params.language_actor import LanguageActorParams
 from tiny_project import UNTRACKED, Project, make_repository
 
 # The same examples every time, however slow the machine: a search for new ones is
@@ -83,7 +84,7 @@ def _warm_workers() -> Iterator[None]:
     process, whatever they would have it import.
     """
     modules = ["laurel.training.arms", "laurel.evaluation.play", "torch._dynamo", "envpool", "minigrid", "pandas"]
-    modules += [*CAUSAL, "peft", "trl.trainer.sft_trainer", "stable_baselines3"]
+    modules += [*LanguageModelAlgorithm(LanguageActorParams(loss="dpo")).imports("train"), "stable_baselines3"]
     adapters = [f"laurel.envs.{module.name}" for module in pkgutil.iter_modules(laurel.envs.__path__)]
     choose = forkserver.set_forkserver_preload
     with pytest.MonkeyPatch.context() as patch:

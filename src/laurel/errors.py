@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class LaurelError(Exception):
@@ -50,7 +51,16 @@ class AnnotationError(LaurelError):
 
 
 class RefusedLabelsError(AnnotationError):
-    """Labels that failed a gate; they and their quality report are kept in a separate directory."""
+    """Labels that failed a gate.
+
+    Args:
+        reasons: a line for each.
+        kept: the directory in which the labels and their quality report are kept; None: they are not, or not yet.
+    """
+
+    def __init__(self, reasons: str, kept: Path | None = None) -> None:
+        super().__init__(reasons if kept is None else f"{reasons}\nThe labels are kept: laurel show {kept}")
+        self.reasons, self.kept = reasons, kept
 
 
 class PromptError(LaurelError):

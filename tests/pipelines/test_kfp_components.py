@@ -81,10 +81,12 @@ def test_refused_labels_are_kept_where_the_message_says(
         with written(dsl.Dataset(uri=uri)) as output:
             aside = output.with_name("preferences-refused")
             aside.mkdir(parents=True)
-            raise RefusedLabelsError(f"They are bad.\nThey are kept: laurel show {aside}")
+            raise RefusedLabelsError("They are bad.", aside)
 
     monkeypatch.chdir(tmp_path)
-    kept = "" if ":" in uri else "\nThey are kept: laurel show preferences-refused"  # else, it would not be uploaded
+    kept = (
+        "" if ":" in uri else "\nThe labels are kept: laurel show preferences-refused"
+    )  # else, it would not be uploaded
     with pytest.raises(RefusedLabelsError, match=f"^They are bad.{kept}$"):
         refused()
     assert Path("preferences-refused").exists() == bool(kept)

@@ -100,6 +100,8 @@ class Actor(ABC):
     """Role of its arms in the report: control if it has no information about the task, bound if it has more than a
     method may use, such as the optimal policy; an arm may override it. A function that makes actors declares it by
     `actor_kind`."""
+    imports: ClassVar[tuple[str, ...]] = ()
+    """Further modules that take seconds to import, as `Algorithm.imports`."""
     replays_agent: ClassVar[bool] = False
     """Whether its kind replays a trained agent from the directory `path`; such a kind cannot be an arm."""
 
@@ -139,12 +141,14 @@ def actor_kind(
     *,
     replays_agent: bool = False,
     asks: Callable[[Mapping[str, Any]], bool] | None = None,
+    imports: tuple[str, ...] = (),
 ) -> Callable[[Made], Made]:
     """Decorate a function that makes actors with what classes declare as `Actor.role` and `Actor.replays_agent`.
 
     Args:
         role: the role, or a function of the options that the actor is made with.
         asks: a function of the same options: whether the judge named by the parameter `judge` is asked; None: always.
+        imports: further modules that take seconds to import, as `Algorithm.imports`.
 
     >>> @actor_kind("control")
     ... def lazy(adapter):
@@ -154,7 +158,8 @@ def actor_kind(
     """
 
     def declare(make: Made) -> Made:
-        make.role, make.replays_agent, make.asks = role, replays_agent, asks  # type: ignore[attr-defined]
+        make.role, make.replays_agent = role, replays_agent  # type: ignore[attr-defined]
+        make.asks, make.imports = asks, imports  # type: ignore[attr-defined]
         return make
 
     return declare

@@ -50,9 +50,13 @@ def stamp_directory(path: Path, excluded: Collection[str]) -> str:
     return hashlib.sha256(repr(stamps).encode()).hexdigest()
 
 
+def files_in(path: Path) -> list[Path]:
+    """Return all files below a directory but hidden ones, such as locks, in order."""
+    return sorted(file for file in path.rglob("[!.]*") if file.is_file())
+
+
 def _files(path: Path, excluded: Collection[str]) -> list[Path]:
-    files = (f for f in path.rglob("*") if f.name not in excluded and not f.name.startswith("."))
-    return sorted(f for f in files if f.is_file() and f.parent.name != COMPILED)
+    return [file for file in files_in(path) if file.name not in excluded and file.parent.name != COMPILED]
 
 
 def _stamp(path: Path) -> Stamp:

@@ -133,7 +133,7 @@ def _changed_since(path: Path) -> Path | None:
     one.
     """
     last = (path / MANIFEST).stat().st_mtime_ns
-    later = [f for f in path.rglob("[!.]*") if f.is_file() and f.name != MANIFEST and f.stat().st_mtime_ns > last]
+    later = [f for f in digests.files_in(path) if f.name != MANIFEST and f.stat().st_mtime_ns > last]
     return later[0] if len(later) == 1 else None
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors import SafetensorError, safe_open
 
+from laurel.data.digests import files_in
 from laurel.data.json_file import read_json
 from laurel.data.manifest import MANIFEST, RUN, checked_manifest
 from laurel.data.missing import listed, times
@@ -113,9 +114,7 @@ def _check_is_output(path: Path) -> None:
 
 def _groups(path: Path) -> list[_Group]:
     by_pattern: dict[str, list[Path]] = {}
-    for file in sorted(
-        file for file in path.rglob("*") if file.is_file() and file != path / MANIFEST and file.name[0] != "."
-    ):
+    for file in (file for file in files_in(path) if file != path / MANIFEST):
         name = file.relative_to(path).as_posix()
         by_pattern.setdefault(re.sub(r"\d+", "*", name), []).append(file)
     return [

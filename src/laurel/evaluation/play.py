@@ -225,7 +225,7 @@ def play_agents(evaluation: Evaluation, agents: Sequence[Played], workers: int |
             jobs,
             workers,
             advance,
-            preload("play", evaluation.context.env, {arm.name: arm for arm, _, _ in agents}.values()),
+            preload("play", evaluation.context.env, [arm for arm, _, _ in agents]),
         )
     return pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
 

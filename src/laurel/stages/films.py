@@ -77,9 +77,7 @@ def filming(
         return
     written = folder / FILMS
     job = Job("films", _film, (evaluation, infos, agents, results, folder, note))
-    with running_beside(
-        job, preload("play", evaluation.context.env, {arm.name: arm for arm, _, _ in agents}.values())
-    ) as finish:
+    with running_beside(job, preload("play", evaluation.context.env, [arm for arm, _, _ in agents])) as finish:
 
         def films() -> Films:
             finish()

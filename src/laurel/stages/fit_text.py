@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from laurel.console import aligned
+from laurel.data.digests import files_in
 from laurel.data.directory import check_output, output_directory
 from laurel.data.json_file import write_json
 from laurel.data.manifest import MANIFEST
@@ -69,8 +70,7 @@ def _inputs(rows: Path) -> dict[str, Path]:
     """Return what rows are read from: a file, the output of a stage, or all files of another folder."""
     if rows.is_file() or (rows / MANIFEST).is_file():
         return {"rows": rows}
-    files = (file for file in sorted(rows.rglob("[!.]*")) if file.is_file())
-    return {f"rows/{file.relative_to(rows).as_posix()}": file for file in files}
+    return {f"rows/{file.relative_to(rows).as_posix()}": file for file in files_in(rows)}
 
 
 def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str], output: Path) -> str:

@@ -60,8 +60,8 @@ def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: 
                 file.rename(aside.path / file.name)
             aside.counts, aside.usage, aside.mlflow_run_id = out.counts, out.usage, out.mlflow_run_id
             aside.started = out.started
-            aside.notes += [*out.notes, *str(error).splitlines()]
-        raise RefusedLabelsError(f"{error}\nThe labels are kept: laurel show {place}") from None
+            aside.notes += [*out.notes, *error.reasons.splitlines()]
+        raise RefusedLabelsError(error.reasons, place) from None
     try:
         stale = read_manifest(place)["stage"] == REFUSED
     except DataError:

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from laurel.data.digests import files_in
 from laurel.data.json_file import write_json
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Run:
 
     def log_directory(self, path: Path, name: str) -> str:
         """Copy a directory's files but hidden ones, such as locks, to the run's artifacts; return where they are."""
-        for file in sorted(file for file in path.rglob("[!.]*") if file.is_file()):
+        for file in files_in(path):
             self.client.log_artifact(self.id, str(file), (Path(name) / file.relative_to(path).parent).as_posix())
         return f"runs:/{self.id}/{name}"
 

@@ -8,10 +8,10 @@ from pkgutil import iter_modules
 from typing import Literal
 
 from laurel.agents.algorithms import algorithm_of
-from laurel.agents.algorithms.language_model import CAUSAL
 from laurel.envs import modules_of
 from laurel.params import EnvParams
 from laurel.params.algorithms import AlgorithmParams
+from laurel.params.kinds import ACTORS
 from laurel.params.resolved_arms import Arm
 from laurel.rewards import methods
 
@@ -68,8 +68,8 @@ def _of_arm(work: Work, arm: Arm) -> tuple[str, ...]:
     """Return the modules that an arm's algorithm or actor adds."""
     if work == "reward":
         return ()
-    if not arm.trained:
-        return CAUSAL if work == "play" and arm.actor == "language_model" else ()
+    if arm.actor is not None:
+        return getattr(ACTORS.load(arm.actor, "agent.actor"), "imports", ()) if work == "play" else ()
     if isinstance(arm.agent.settings, AlgorithmParams):
         return algorithm_of(arm.agent.settings).imports(work)
     return _SB3[work]

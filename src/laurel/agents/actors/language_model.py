@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from laurel.agents.actor import Acted, Actor, View
-from laurel.agents.algorithms.language_model import LanguageModelAlgorithm
+from laurel.agents.actor import Acted, Actor, View, actor_kind
+from laurel.agents.algorithms.language_model import CAUSAL, LanguageModelAlgorithm
 from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
@@ -47,6 +47,7 @@ class BaseModel(Actor):
         return self.loaded.account
 
 
+@actor_kind(imports=CAUSAL)
 def base_model(adapter: EnvAdapter, *, greedy: bool = False, weights_seed: int = 0, **options: Any) -> BaseModel:
     """Make the actor.
 
