@@ -23,7 +23,7 @@ NATURE = 36
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Where an image lies in a row of features."""
+    """Position of an image within a row of features."""
 
     start: int
     height: int

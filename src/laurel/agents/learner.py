@@ -71,7 +71,7 @@ class PolicyNetwork(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are; arrays are NumPy's on any device."""
+        """Device of the weights; arrays are NumPy arrays on any device."""
         return next(chain(self.parameters(), self.buffers())).device
 
     @property

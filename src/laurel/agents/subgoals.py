@@ -156,7 +156,7 @@ class Subgoals:
 
     @property
     def account(self) -> Mapping[str, Any]:
-        """What asking the model took; empty without one."""
+        """Usage of the language model; empty without one."""
         return {} if self._model is None else self._model.account
 
     def when_answered(self, call: Callable[[], None]) -> None:

@@ -37,7 +37,7 @@ PENDULUM: dict[str, Any] = {"n_epochs": 10, "gamma": 0.9, "gae_lambda": 0.95, "e
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What agents learn, and how it is shown."""
+    """An environment, the agents that learn it, and the limits of its figure."""
 
     title: str
     env_id: str

@@ -20,7 +20,7 @@ Source = str | gym.envs.registration.EnvSpec | gym.Env[Any, Any] | gym.vector.Ve
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What R runs of T steps gave."""
+    """Results of R runs of T steps."""
 
     rewards: DoubleArray
     """(R, T)"""
@@ -32,7 +32,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Episodes:
-    """What R runs of E episodes gave."""
+    """Results of R runs of E episodes."""
 
     returns: DoubleArray
     """(R, E) undiscounted returns."""

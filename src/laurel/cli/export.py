@@ -12,7 +12,7 @@ from laurel.console import say
 from laurel.errors import ParamsError
 
 RESPONSES = "responses/responses.db"
-"""Where language models' answers are kept unless params.yaml says otherwise."""
+"""Database of language models' answers unless params.yaml names another one."""
 
 PREFERENCES = {
     "trl": "Write preferences as TRL's rows: prompt, chosen, rejected.",

@@ -65,7 +65,7 @@ class Output:
     usage: Usage = field(default_factory=dict)
     """Cost: model calls, tokens. The same result may cost nothing the next time."""
     spent: Spent | None = None
-    """What stopped runs of the same work used, or one that was finished under other LIMITS."""
+    """Usage of stopped runs of the same work, or of one that was finished under other LIMITS."""
     mlflow_run_id: str | None = None
     mlflow_left: str | None = None
     """The run that was not filled, nor perhaps ended, because MLflow failed."""

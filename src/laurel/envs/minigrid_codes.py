@@ -28,7 +28,7 @@ GOES_ON, SUCCEEDS, FAILS = range(3)
 
 
 class Relation(IntEnum):
-    """What an event and its object have to do with the mission, where observations hold it."""
+    """Relation of an event and its object to the mission, if observations hold the mission."""
 
     NONE = 0
     MAY_BE = 1

@@ -52,7 +52,7 @@ ANY = len(OBJECTS)
 """The kind "object": any of THINGS."""
 KINDS: Mapping[str, int] = {OBJECTS[thing]: thing for thing in THINGS} | {"object": ANY}
 WHERE = ("", " in front of you", " behind you", " on your left", " on your right")
-"""Where the object was when the episode began."""
+"""Position of the object when the episode began."""
 ARTICLES = ("a", "the")
 JOINS = ("", ", then ", " after you ")
 OPEN, GO, PICK, PUT = range(1, 5)

@@ -35,10 +35,10 @@ class Task:
     ends: tuple[str, ...] = ("goal",)
     """Where an episode can end before its limit: on the goal, in lava."""
     solved_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What completes the mission elsewhere than on the goal: verb -> objects, such as "door" for any colour or
+    """Events that complete the mission elsewhere than on the goal: verb -> objects, such as "door" for any colour or
     "blue door"; the empty verb is an end without an event."""
     failed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What fails the mission: verb -> objects."""
+    """Events that fail the mission: verb -> objects."""
     objects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Object -> its possible colours, for listing captions."""
     milestones: tuple[str, ...] = ("You see the goal", "You reach the goal")

@@ -41,7 +41,7 @@ class Numbers:
 
     @property
     def observation(self) -> str:
-        """What an observation holds, a line for each number."""
+        """Description of an observation, with a line for each number."""
         features = self.adapter.observation_features
         if features:
             lines = [
@@ -59,7 +59,7 @@ class Numbers:
 
     @property
     def action(self) -> str:
-        """What an action is."""
+        """Description of an action."""
         space = self.adapter.action_space
         if not isinstance(space, gym.spaces.Discrete):
             return f"A list of numbers: {_bounds(space)}"

@@ -26,7 +26,7 @@ class Moment:
 
     step: int
     view: Picture | str
-    """What the environment renders, unscaled: a picture, or text."""
+    """The environment's unscaled rendering: a picture, or text."""
     action: str = ""
     """Name of the last action; empty before the first."""
     caption: str = ""

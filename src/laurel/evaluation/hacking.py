@@ -84,7 +84,7 @@ class Hacked:
 
     arm: str
     measure: str
-    """What fell: success or return."""
+    """The measure that fell: success or return."""
     periods: Sequence[Period]
     agents: int
     """Number of the arm's agents."""

@@ -114,7 +114,7 @@ class ReportContent:
     normalised: bool = True
     """Whether these rewards are normalised."""
     pays_for: str = "caption"
-    """What has these rewards: a caption or an outcome."""
+    """Name of the texts with these rewards: caption or outcome."""
     learned_by: str = ""
     """The agent that learned these rewards during its training, in words; empty if they were made beforehand."""
     scored_by: str = ""

@@ -117,7 +117,7 @@ def _side_by_side(n_envs: int, episodes: int, n_tasks: int) -> int:
 
 
 class _Meter:
-    """What each environment's current episode has earned and reached."""
+    """Returns and further measures of each environment's current episode."""
 
     def __init__(self, adapter: EnvAdapter, learned: LearnedReward | None, n_envs: int) -> None:
         self._adapter = adapter

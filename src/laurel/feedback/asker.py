@@ -81,7 +81,7 @@ class Usage:
     """Answers taken from the store."""
     failures: int = 0
     input_tokens: int = 0
-    """Those of the answers whose tokens the server reports, also below."""
+    """Input tokens of the answers for which the server reports tokens; so are output_tokens."""
     output_tokens: int = 0
     seconds: float = 0.0
     """Latency of all answers, summed; many are in flight at once."""
@@ -90,7 +90,7 @@ class Usage:
     uncounted: int = 0
     """Answers whose tokens the server did not report."""
     unpriced: int = 0
-    """Those of them that are not free."""
+    """Uncounted answers that are not free."""
 
 
 @dataclass(slots=True)

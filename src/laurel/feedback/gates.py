@@ -62,7 +62,7 @@ class _Limit:
     high: float
     """The limit."""
     what: str
-    """What the figure is a share of."""
+    """The whole of which the figure is a share."""
     remedy: str
 
     @property

@@ -92,7 +92,7 @@ class Tokens:
     input: int = 0
     output: int = 0
     cached: int = 0
-    """Those of the input that came from the server's cache."""
+    """Input tokens that came from the server's cache."""
 
     def __add__(self, other: Tokens) -> Tokens:
         return Tokens(self.input + other.input, self.output + other.output, self.cached + other.cached)

@@ -1,4 +1,4 @@
-"""What a judge is tuned on, and how; imports nothing heavy, so that the command line can show the defaults."""
+"""Data and settings of a judge's tuning; imports nothing heavy, so that the command line can show the defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What KTO needs beside TRL's trainer: rows whose answers are mismatched within a batch, and an imitation term."""
+"""Additions to TRL's trainer for KTO: rows whose answers are mismatched within a batch, and an imitation term."""
 
 from __future__ import annotations
 

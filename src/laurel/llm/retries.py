@@ -55,7 +55,7 @@ class TransientError(Exception):
         self.too_many = too_many
         """The server refused it by a limit on requests or tokens."""
         self.billed = billed
-        """What the failed attempt costs all the same."""
+        """Cost of the failed attempt, which is billed nevertheless."""
         self.wait = wait
         """Seconds that the server asks to wait before a retry."""
 

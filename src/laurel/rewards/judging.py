@@ -186,7 +186,7 @@ class Judging:
 
 
 class _Account:
-    """What the judge has used and asked, recorded in the queue for the process that follows if this one is killed."""
+    """Usage and questions of the judge, recorded in the queue for the process that follows if this one is killed."""
 
     def __init__(self, queue: QuestionQueue, limits: BudgetParams) -> None:
         self.budget = Budget(limits, account="judge")

@@ -180,7 +180,7 @@ class PayTable:
     normalised: bool = True
     """Whether rewards are in units of their spread over captions; False: as they were answered."""
     of: Literal["caption", "outcome"] = "caption"
-    """What the texts are: captions, or outcomes, one of which is paid for at the end of an episode."""
+    """Kind of the texts: captions, or outcomes, one of which is paid for at the end of an episode."""
     learned_by: str = ""
     """The agent that learned the reward during its training, in words; empty if it was made beforehand."""
 

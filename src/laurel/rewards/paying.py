@@ -30,7 +30,7 @@ class Pay:
     shaped: FloatArray
     """0 if a row is not a step."""
     scored: BoolArray
-    """Where a step has a raw reward."""
+    """Whether a step has a raw reward, for each step."""
 
 
 class RewardCalculator:

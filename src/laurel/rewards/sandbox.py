@@ -67,7 +67,7 @@ class SandboxError(LaurelError):
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What a function returned for N rows."""
+    """Results of a function for N rows."""
 
     rewards: DoubleArray
     """(N,) NaN if it failed."""

@@ -33,7 +33,7 @@ REDRAWS = 4
 
 @dataclass(frozen=True)
 class _Items:
-    """What the ensemble sees, and which caption each row stands for."""
+    """Inputs of the ensemble, and the caption of each row."""
 
     features: FloatArray
     """(M, F)."""

@@ -35,7 +35,7 @@ ANIMATION = "episodes.webp"
 PORTRAITS = "arms"
 """Folder of the films of every arm."""
 FILMS = "films.json"
-"""What the films show, until it is read."""
+"""File with the contents of the films, until it is read."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Films:
     missing: str = ""
     """Why there are no films, or none of some arms; empty if there are all, or none were requested."""
     usage: Mapping[str, Usage] = field(default_factory=dict)
-    """What the filmed agents and their reward asked of language models, by asker."""
+    """Usage of language models by the filmed agents and their reward, by asker."""
 
 
 @contextmanager

@@ -163,12 +163,12 @@ class _Work:
     seed: int
     context: RewardContext
     agents: Sequence[Agent]
-    """Those that are not finished."""
+    """Agents that are not finished."""
     part: Part | None
     sources: Inputs
     workers: int | None
     modules: Sequence[str]
-    """What processes import first."""
+    """Modules that processes import first."""
 
     @property
     def steps(self) -> int:

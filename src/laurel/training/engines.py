@@ -1,4 +1,4 @@
-"""What trains agents, as `agent.engine` names it: Laurel's own algorithms, or those of another library with training
+"""The engines that train agents (`agent.engine`): Laurel's own algorithms, or those of another library with training
 loops of their own. torch and the library are imported only when agents are made or trained.
 """
 

@@ -1,4 +1,4 @@
-"""Where a group of agents acts: in environments on the host, or in tensor environments on the networks' device.
+"""Environments of a group of agents: on the host, or tensor environments on the networks' device.
 
 Knows which environments and algorithms have a device implementation.
 """

@@ -1,4 +1,4 @@
-"""What is trained: an arm with a seed, in whole updates."""
+"""A training task: an arm with a seed, for a number of whole updates."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Assignment:
     reward: Reward | None
     """The learned reward; None trains on the environment's reward alone."""
     directory: Path
-    """Where checkpoints and, in the end, the agent are."""
+    """Directory of the checkpoints and, in the end, of the agent."""
     until: int | None = None
     """The update after which training stops for now, with a checkpoint; None: the last one."""
     sampled: Sequence[Any] = ()

@@ -150,7 +150,7 @@ class Checked(Actor):
 
     @property
     def account(self) -> Mapping[str, Any]:
-        """What it asked, in Python's own numbers, with its name and id as who asked if it names none."""
+        """Usage of the actor as Python's own numbers; the model and asker default to its kind and a new id."""
         account: Any = self.actor.account
         amounts = [account.get(name) for name in _AMOUNTS] if isinstance(account, Mapping) else [""]
         if not all(map(is_amount, amounts)):

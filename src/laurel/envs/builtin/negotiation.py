@@ -21,10 +21,10 @@ from laurel.errors import EnvError, no_such
 
 @dataclass(frozen=True)
 class Split:
-    """Who gets what of a book, two hats and a ball."""
+    """A division of a book, two hats and a ball."""
 
     yours: str
-    """What you get, as a phrase."""
+    """Your share, as a phrase."""
     points: tuple[int, int]
     """Points of both sides."""
 
